@@ -1,0 +1,103 @@
+# Everything runs in .venv, which the first command makes and later commands bring up to date
+# when pyproject.toml or constraints.txt has changed. Nothing is installed outside it.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+SCALE   ?= quick
+OUT     ?= results/$(SCALE)
+
+BIN        := .venv/bin
+READY      := .venv/.ready
+DOCS_READY := .venv/.ready-docs
+INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN)/python \
+              --constraints constraints.txt --build-constraints constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test reproduce bench lint format types report docs pins
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo "Settings: PYTHON=$(PYTHON) (makes .venv), WORKERS=$(WORKERS), SCALE=$(SCALE), OUT=$(OUT)"
+
+setup: $(READY)  ## make .venv and install the pinned packages
+	@echo "setup: .venv is ready, $$($(BIN)/python --version)"
+
+test: $(READY)  ## run the tests in WORKERS processes
+	@echo "test: pytest in $(WORKERS) processes, on the CPU"
+	@JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n $(WORKERS) -q
+
+reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) into OUT
+	@echo "reproduce: all results at scale $(SCALE), into $(OUT)"
+	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT)
+
+bench: $(READY)  ## run every benchmark, keeping what it prints in build/bench
+	@mkdir -p build/bench
+	@for file in benchmarks/[!_]*.py; do \
+		[ -e "$$file" ] || { echo "bench: no benchmarks found"; exit 0; }; \
+		log="build/bench/$$(basename "$$file" .py).txt"; \
+		echo "bench: $$file, into $$log"; \
+		$(BIN)/python "$$file" >"$$log.part"; status=$$?; cat "$$log.part"; \
+		[ $$status -eq 0 ] || { echo "bench: $$file failed; its output is in $$log.part" >&2; exit 1; }; \
+		mv "$$log.part" "$$log"; \
+	done
+
+lint: $(READY)  ## check style and formatting
+	@echo "lint: ruff check, ruff format --check"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+
+format: $(READY)  ## mend style and formatting where that is safe
+	@echo "format: ruff check --fix-only, ruff format"
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+types: $(READY)  ## check types
+	@echo "types: mypy underhood"
+	@$(BIN)/mypy --no-error-summary underhood
+
+report: $(READY)  ## make the page for the results in OUT
+	@echo "report: the results in $(OUT)"
+	@$(BIN)/underhood report $(OUT)
+
+docs: $(DOCS_READY)  ## build the documentation in build/site
+	@echo "docs: mkdocs, into build/site"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -d build/site
+
+# Needs uv alone, so it also works when the old pins no longer fit pyproject.toml.
+pins:  ## write constraints.txt anew from pyproject.toml
+	@[ -x $(BIN)/uv ] || $(MAKE) --no-print-directory setup
+	@echo "pins: resolving the newest versions, into constraints.txt"
+	@sed -n '/^#/p' constraints.txt >.venv/constraints.txt
+	@printf 'hatchling\nuv\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+		--extra dev --extra docs pyproject.toml - >>.venv/constraints.txt
+	@mv .venv/constraints.txt constraints.txt
+
+# The stamp is removed first and made last: without it .venv counts as half-made and is made
+# again from nothing. It bears the time of the start, so an edit during set-up is not missed.
+$(READY): pyproject.toml constraints.txt
+	@if [ -e $@ ] && $(BIN)/python -c '' 2>/dev/null; then \
+		echo "setup: pyproject.toml or constraints.txt changed, updating .venv"; \
+		rm -f $@ $(DOCS_READY); \
+	else \
+		command -v $(PYTHON) >/dev/null || { \
+			echo "setup: $(PYTHON) not found. Install Python 3.11 or newer, or name one: make PYTHON=..." >&2; exit 1; }; \
+		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+			echo "setup: $(PYTHON) is older than Python 3.11. Name a newer one: make PYTHON=python3.12" >&2; exit 1; }; \
+		$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+			echo "setup: $(PYTHON) cannot make virtual environments. On Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }; \
+		echo "setup: making .venv and installing the pinned packages, a minute or two the first time"; \
+		$(PYTHON) -m venv --clear .venv; \
+	fi
+	@touch $@.part
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	@$(INSTALL) --editable '.[dev]'
+	@mv $@.part $@
+
+# While this installs, .venv counts as half-made too.
+$(DOCS_READY): $(READY)
+	@echo "setup: installing the pinned packages for the documentation"
+	@mv $(READY) $(READY).part
+	@$(INSTALL) --editable '.[dev,docs]'
+	@mv $(READY).part $(READY)
+	@touch $@

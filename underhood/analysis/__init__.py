@@ -1,0 +1,1 @@
+"""What was found: roles, pruning, probes, polynomials, reduction, certificates."""

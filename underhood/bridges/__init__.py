@@ -1,0 +1,1 @@
+"""Other libraries' layers: torch, transformers, flax."""

@@ -1,0 +1,89 @@
+"""`compile`: from a source and the name of a target to a `Construction`, or to a refusal."""
+
+import difflib
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from underhood.constructions.construction import Construction, Source
+from underhood.constructions.errors import ImpossibleConstruction
+from underhood.constructions.refusals import reasons_against, refuse_source
+from underhood.constructions.request import DTYPES, FORMS, Request
+from underhood.constructions.source import read_attention
+from underhood.constructions.targets import TARGETS
+from underhood.layers import BadInput, GatedRNN, LinearAttention, MultiHead, Stack
+from underhood.layers.lru import ACTIVATIONS
+
+
+def compile(
+    source: Source,
+    target: str = "gated_rnn",
+    form: str | None = None,
+    dtype: str = "float64",
+    *,
+    order: int | None = None,
+    epsilon: float | None = None,
+    layers: int | None = None,
+    activation: str | None = None,
+) -> Construction:
+    """The target network that computes the source's function.
+
+    source: LinearAttention or MultiHead; or a GatedRNN for lru, lru_in_out, lru_in_out_mlp, mamba,
+    lstm, gru and decayed_attention. form: full, compact, low_rank or minimal (how attention is
+    written as products; by default minimal where the target is exact, and the most accurate one
+    where it is linearised). order, epsilon: of the linearisation (`product.py`), chosen for the
+    dtype unless given. layers: 1 or 2, where both are possible. activation: of lru_in_out_mlp.
+    Raises ImpossibleConstruction with all reasons when there is no such network.
+    """
+    kind = TARGETS[one_of("target", target, TARGETS)]
+    form = None if form is None else one_of("form", form, FORMS)
+    precision = DTYPES[one_of("dtype", dtype, DTYPES)]
+    activation = None if activation is None else one_of("activation", activation, ACTIVATIONS)
+    check_number("order", order, int, 1, 8)
+    check_number("layers", layers, int, 1, 2)
+    check_number("epsilon", epsilon, float, 1e-12, 10.0)
+    if not isinstance(source, LinearAttention | MultiHead | GatedRNN):
+        refuse_source(source, target)
+    attention = None if isinstance(source, GatedRNN) else read_attention(source)
+    request = Request(source, attention, form, precision, order, epsilon, layers, activation)
+    if reasons := reasons_against(request, target, kind):
+        raise ImpossibleConstruction(f"{type(source).__name__} → {target}", reasons)
+    built = kind.build(request)
+    layer = jax.tree.map(
+        lambda leaf: np.asarray(leaf, precision) if eqx.is_inexact_array(leaf) else leaf,
+        built.layer,
+    )
+    if isinstance(layer, Stack) and kind.linearised:
+        layer = Stack(layer.embed, layer.layers, layer.readout, needs_x64=precision == np.float64)
+    product = built.product
+    return Construction(
+        source=source,
+        target=target,
+        form=built.form,
+        layer=layer,
+        roles=built.roles,
+        exact=not kind.linearised,
+        epsilon=None if product is None else product.epsilon,
+        order=None if product is None else product.order,
+    )
+
+
+def one_of(what: str, name: Any, known: dict[str, Any]) -> str:
+    """The name, or a refusal that lists the valid ones."""
+    if isinstance(name, str) and name in known:
+        return name
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise BadInput(f"Unknown {what} {name!r}; use one of {', '.join(known)}.{hint}")
+
+
+def check_number(what: str, value: Any, kind: type, low: float, high: float) -> None:
+    """Refuse what is not a number of the right kind within its range."""
+    if value is None:
+        return
+    fits = isinstance(value, int) if kind is int else isinstance(value, int | float)
+    if not fits or isinstance(value, bool) or not low <= value <= high:
+        words = "a whole number" if kind is int else "a number"
+        raise BadInput(f"{what} must be {words} from {low:g} to {high:g}, not {value!r}.")

@@ -1,0 +1,152 @@
+"""Gated RNN, and so attention → one LRU In-Out layer or two LRU layers (Appendix B.1).
+
+A gate σ(W_m x)⊙(W_x x) makes products by the gadget of `product.py`. For the product of
+row p (gate G_p of size κ_p, value V_p) it holds the pairs (W_m; W_x)
+
+(e_a G_p/κ_p; V_p) for a = 1…n,   (0; V_p) once per distinct V_p,   and (0; 2c V_p) if G_p = c,
+
+so that product_p = κ_p Σ_a a_a (pair_pa − copy_p). The next linear map does that sum: B for the
+input gate, the readout for the output gate (there one copy per output row suffices, because the
+readout can sum before the gate: (0; Σ_p D_op κ_p V_p)).
+
+LRU In-Out: input gate → B → λ → C = I → output gate → readout. Two LRU layers: the first has
+λ = 0 and B = C = I, so that its gate is the input gate; the second is the rest.
+
+Attention with N products, r queries, v distinct values and o outputs: N + r neurons,
+nN + v + r input pairs, nN + o output pairs; the two LRU layers add a neuron per input number.
+A constant in the source rides on an embedding that appends the 1.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from underhood.constructions.construction import Role
+from underhood.constructions.gates import Gates, input_gates, output_gates
+from underhood.constructions.product import Product, sigmoid_epsilon
+from underhood.layers import LRU, Affine, GatedRNN, Layer, LRUInOut, Stack
+from underhood.layers.decay import nu_from_decay
+
+# exp(−100): a phase that is zero to the last bit.
+NO_PHASE = -100.0
+
+
+def epsilon_for(order: int, eps: float) -> float:
+    """The balance of truncation and rounding."""
+    return sigmoid_epsilon(order, eps, rounding=1.4, power=1)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A gated linear unit and the linear map that turns its outputs into products."""
+
+    W_m: np.ndarray
+    W_x: np.ndarray
+    R: np.ndarray
+
+
+def input_pairs(gates: Gates, product: Product) -> Pairs:
+    """Pairs for g_in, R [rows, pairs]."""
+    p, n = gates.products, product.order
+    first, where = gates.distinct_values()
+    passed = np.flatnonzero(gates.constant)
+    scaled = gates.gate[p] / gates.size[p, None]
+    width = gates.gate.shape[1]
+    W_m = np.concatenate(
+        [
+            product.scaled(scaled),
+            np.zeros((len(first) + len(passed), width)),
+        ]
+    )
+    W_x = np.concatenate(
+        [
+            np.tile(gates.value[p], (n, 1)),
+            gates.value[p[first]],
+            2 * gates.size[passed, None] * gates.value[passed],
+        ]
+    )
+    R = np.zeros((len(gates.size), len(W_m)))
+    for a, weight in enumerate(product.weights):
+        R[p, a * len(p) + np.arange(len(p))] = weight * gates.size[p]
+    R[p, n * len(p) + where] = -np.sum(product.weights) * gates.size[p]
+    R[passed, n * len(p) + len(first) + np.arange(len(passed))] = 1
+    return Pairs(W_m, W_x, R)
+
+
+def output_pairs(gates: Gates, D: np.ndarray, product: Product) -> Pairs:
+    """Pairs for D g_out, R [d_out, pairs]."""
+    scaled = gates.gate / gates.size[:, None]
+    width = gates.gate.shape[1]
+    weighted = D * gates.size
+    return Pairs(
+        W_m=np.concatenate([product.scaled(scaled), np.zeros((len(D), width))]),
+        W_x=np.concatenate([np.tile(gates.value, (product.order, 1)), weighted @ gates.value]),
+        R=np.hstack(
+            [
+                *(weight * weighted for weight in product.weights),
+                -np.sum(product.weights) * np.eye(len(D)),
+            ]
+        ),
+    )
+
+
+def lru_in_out(rnn: GatedRNN, product: Product) -> Stack:
+    """One LRU In-Out layer and a readout."""
+    into = input_pairs(input_gates(rnn), product)
+    out = output_pairs(output_gates(rnn), np.asarray(rnn.D, np.float64), product)
+    embed, W_m, W_x = constant_embedding(into, rnn.d_in)
+    layer = LRUInOut(
+        W_in_m=W_m,
+        W_in_x=W_x,
+        **real_recurrence(np.asarray(rnn.decay, np.float64), into.R),
+        W_m=out.W_m,
+        W_x=out.W_x,
+    )
+    return Stack(embed, [layer], Affine(out.R))
+
+
+def two_lru_layers(rnn: GatedRNN, product: Product) -> Stack:
+    """Two LRU layers and a readout."""
+    into = input_pairs(input_gates(rnn), product)
+    out = output_pairs(output_gates(rnn), np.asarray(rnn.D, np.float64), product)
+    embed, W_m, W_x = constant_embedding(into, rnn.d_in)
+    # The first layer's neurons pass on the inputs that its gate reads.
+    read = np.flatnonzero(np.any(W_m, axis=0) | np.any(W_x, axis=0))
+    passing = real_recurrence(np.zeros(len(read)), np.eye(W_m.shape[1])[read])
+    layers: list[Layer] = [
+        LRU(**passing, W_m=W_m[:, read], W_x=W_x[:, read]),
+        LRU(**real_recurrence(np.asarray(rnn.decay, np.float64), into.R), W_m=out.W_m, W_x=out.W_x),
+    ]
+    return Stack(embed, layers, Affine(out.R))
+
+
+def constant_embedding(pairs: Pairs, d_in: int) -> tuple[Affine | None, np.ndarray, np.ndarray]:
+    """An embedding that appends the 1, if the gate reads it; and the gate over what it gives."""
+    if not (np.any(pairs.W_m[:, -1]) or np.any(pairs.W_x[:, -1])):
+        return None, pairs.W_m[:, :-1], pairs.W_x[:, :-1]
+    return append_constant(d_in), pairs.W_m, pairs.W_x
+
+
+def append_constant(d_in: int) -> Affine:
+    """x ↦ [x;1]."""
+    return Affine(np.eye(d_in + 1, d_in), np.eye(d_in + 1)[d_in])
+
+
+def real_recurrence(decay: np.ndarray, B: np.ndarray) -> dict[str, np.ndarray]:
+    """h = λh + Bu with real λ and ỹ = h, in an LRU's letters."""
+    n = len(decay)
+    return {
+        "nu": np.asarray(nu_from_decay(decay, about="LRU")),
+        "theta_log": np.full(n, NO_PHASE),
+        "gamma_log": np.zeros(n),
+        "B_re": B,
+        "B_im": np.zeros_like(B),
+        "C_re": np.eye(n),
+        "C_im": np.zeros((n, n)),
+        "D": np.zeros((n, B.shape[1])),
+    }
+
+
+def pass_roles(width: int) -> tuple[Role, ...]:
+    """The first of two LRU layers passes its inputs on."""
+    return tuple(Role("copy", f"x[{i}]") for i in range(width))

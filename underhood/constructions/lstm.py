@@ -1,0 +1,159 @@
+"""Attention → one LSTM layer; gated RNN → two LSTM layers (Appendix B.3 and its weight tables).
+
+One layer. V = 0, f = λ (b_f = 100 where λ = 1), c̃ = tanh(ε_v v) ≈ ε_v v. A neuron whose input gate
+is σ(s) and whose output gate is σ(u) holds σ(u_t) Σ_s ε_v v σ(s). For each product (value v, key k
+of size κ, query q of size ρ) of the factors, with the pairs (input gate; output gate)
+
+A_ab (e_a k/κ; e_b q/ρ)   B_a (e_a k/κ; 0)   C_b (0; e_b q/ρ)   E (0; 0)
+
+the gadget of `product.py` in both gates at once gives
+y = ε_v⁻¹ D κρ Σ_ab a_a a_b (A_ab − B_a − C_b + E). E is shared by products of equal value, so N
+products with v distinct values take N(n² + 2n) + v neurons: d²(n² + 2n) + d in the full form.
+
+Two layers. The first has b_f = logit λ, o = 1, c̃ = ε_v V_p [x;1] and input gates e_a G_p/κ_p or
+zero: its outputs are the neurons of Eq. 2 in n + 1 copies, ε_v h = κ Σ_a a_a (copy_a − copy_0).
+The second forgets at once (b_f = −700), reads W_out on the recombined copies and multiplies in
+its own input gate. Neurons: (nN + copies) + (nm + copies), a copy per distinct value row.
+"""
+
+import numpy as np
+
+from underhood.constructions.construction import Role
+from underhood.constructions.factors import Factors
+from underhood.constructions.gated_rnn import extend
+from underhood.constructions.gates import distinct, input_gates, lengths, output_gates
+from underhood.constructions.product import LINEAR, OPEN, SHUT, Product, sigmoid_epsilon
+from underhood.layers import LSTM, Affine, GatedRNN, Stack
+
+
+def one_layer_epsilon(order: int, eps: float) -> float:
+    """The balance for one layer, where two sigmoids multiply."""
+    return sigmoid_epsilon(order, eps, rounding=2.3, power=2)
+
+
+def two_layer_epsilon(order: int, eps: float) -> float:
+    """The balance for two layers, one product each."""
+    return sigmoid_epsilon(order, eps, rounding=1.6, power=1)
+
+
+def one_lstm_layer(
+    factors: Factors, d_in: int, product: Product, dtype: np.dtype
+) -> tuple[Stack, tuple[Role, ...]]:
+    """Attention in one layer."""
+    small, n = LINEAR[dtype], product.order
+    value, key, query = (
+        extend(rows, d_in) for rows in (factors.values, factors.keys, factors.R_q @ factors.queries)
+    )
+    kappa, rho = (lengths(rows)[:, None] for rows in (key, query))
+    first, where = distinct(np.column_stack([value, factors.decay]))
+    N, v = len(value), len(first)
+    none = np.zeros_like(value)
+    e = product.scales
+    # Rows of (value, input gate, output gate), in the order A, B, C, E.
+    values = np.concatenate([np.tile(value, (n * n + 2 * n, 1)), value[first]])
+    inputs = np.concatenate(
+        [e[a] * key / kappa for a in range(n) for _ in range(n)]
+        + [e[a] * key / kappa for a in range(n)]
+        + [none] * n
+        + [none[first]]
+    )
+    outputs = np.concatenate(
+        [e[b] * query / rho for _ in range(n) for b in range(n)]
+        + [none] * n
+        + [e[b] * query / rho for b in range(n)]
+        + [none[first]]
+    )
+    decay = np.concatenate([np.tile(factors.decay, n * n + 2 * n), factors.decay[first]])
+    weighted = factors.D * (kappa * rho)[:, 0] / small
+    w, total = product.weights, np.sum(product.weights)
+    shared = np.zeros((weighted.shape[0], v))
+    np.add.at(shared.T, where, total**2 * weighted.T)
+    readout = np.hstack(
+        [w[a] * w[b] * weighted for a in range(n) for b in range(n)]
+        + [-w[a] * total * weighted for a in range(n)]
+        + [-w[b] * total * weighted for b in range(n)]
+        + [shared]
+    )
+    layer = lstm(f=logit(decay), c=small * values, g=inputs, o=outputs)
+    labels = factors.memory_labels
+    roles = [Role("memory", f"{one} A{a}{b}") for a in range(n) for b in range(n) for one in labels]
+    roles += [Role("memory", f"{one} B{a}") for a in range(n) for one in labels]
+    roles += [Role("copy", f"{one} C{b}") for b in range(n) for one in labels]
+    roles += [Role("copy", f"{labels[p]} E") for p in first]
+    assert len(roles) == N * (n * n + 2 * n) + v
+    return Stack(None, [layer], Affine(readout)), tuple(roles)
+
+
+def logit(decay: np.ndarray) -> np.ndarray:
+    """σ⁻¹(λ), finite where λ is 0 or 1 and σ still gives exactly that."""
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(decay) - np.log1p(-decay), SHUT, OPEN)
+
+
+def lstm(*, f: np.ndarray, c: np.ndarray, g: np.ndarray, o: np.ndarray) -> LSTM:
+    """A layer without recurrent weights: rows [U|b], and b alone for the forget gate."""
+    hidden, width = c.shape
+    weights = {"U_f": np.zeros((hidden, width - 1)), "b_f": f}
+    for gate, rows in (("c", c), ("g", g), ("o", o)):
+        weights[f"U_{gate}"], weights[f"b_{gate}"] = rows[:, :-1], rows[:, -1]
+    return LSTM(**weights, **{f"V_{gate}": np.zeros((hidden, hidden)) for gate in "fcgo"})
+
+
+def two_lstm_layers(
+    rnn: GatedRNN, product: Product, dtype: np.dtype
+) -> tuple[Stack, tuple[Role, ...]]:
+    """Eq. 2 in two layers."""
+    small, n = LINEAR[dtype], product.order
+    decay = np.asarray(rnn.decay, np.float64)
+    into, out = input_gates(rnn), output_gates(rnn)
+    p, passed = into.products, np.flatnonzero(into.constant)
+    first, where = into.distinct_values(decay)
+    # Layer 1: the scaled products, their copies behind a zero gate, and the constant rows.
+    scaled = into.gate[p] / into.size[p, None]
+    rows = np.concatenate([np.tile(p, n), p[first], passed])
+    gain = np.concatenate([np.ones(n * len(p) + len(first)), 2 * into.size[passed]])
+    inputs = np.zeros((len(rows), into.gate.shape[1]))
+    inputs[: n * len(p)] = product.scaled(scaled)
+    below = lstm(
+        f=logit(decay[rows]),
+        c=small * gain[:, None] * into.value[rows],
+        g=inputs,
+        o=opened(len(rows), into.gate.shape[1]),
+    )
+    # R turns layer 1's outputs into ε_v h.
+    R = np.zeros((len(decay), len(rows)))
+    for a, weight in enumerate(product.weights):
+        R[p, a * len(p) + np.arange(len(p))] = weight * into.size[p]
+    R[p, n * len(p) + where] = -np.sum(product.weights) * into.size[p]
+    R[passed, n * len(p) + len(first) + np.arange(len(passed))] = 1
+    # Layer 2: the same gadget on W_out, whose copies repeat the candidate's row exactly.
+    first_out, where_out = out.distinct_values()
+    m = len(out.size)
+    gate_rows = (out.gate / out.size[:, None]) @ R / small
+    value_rows = out.value @ R
+    above_inputs = np.zeros((n * m + len(first_out), len(rows)))
+    above_inputs[: n * m] = product.scaled(gate_rows)
+    candidates = np.concatenate([np.tile(value_rows, (n, 1)), value_rows[first_out]])
+    above = lstm(
+        f=np.full(len(candidates), SHUT),
+        c=extend(candidates, len(rows)),
+        g=extend(above_inputs, len(rows)),
+        o=opened(len(candidates), len(rows) + 1),
+    )
+    weighted = np.asarray(rnn.D, np.float64) * out.size / small
+    shared = np.zeros((len(weighted), len(first_out)))
+    np.add.at(shared.T, where_out, -np.sum(product.weights) * weighted.T)
+    readout = np.hstack([*(weight * weighted for weight in product.weights), shared])
+    roles = [Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in p]
+    roles += [Role("copy", f"h[{p[i]}] half") for i in first]
+    roles += [Role("query", f"h[{i}]") for i in passed]
+    roles += [Role("product", f"gate[{i}] scale {b}") for b in range(n) for i in range(m)]
+    roles += [Role("copy", f"gate[{i}] half") for i in first_out]
+    return Stack(None, [below, above], Affine(readout)), tuple(roles)
+
+
+def opened(hidden: int, width: int) -> np.ndarray:
+    """Rows [U|b] of a gate that is always open."""
+    rows = np.zeros((hidden, width))
+    rows[:, -1] = OPEN
+    return rows

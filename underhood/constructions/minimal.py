@@ -1,0 +1,163 @@
+"""The smallest form: rank(W_V)·rank(M) − k(k−1)/2 memory variables and as many products.
+
+y_t = W_V S_t M x_t, S_t = Σ x xᵀ. With A the row space of W_V, B the column space of M and
+C = A∩B of dimension k, take orthonormal bases A = [C A'], B = [C B'] and write
+W_V = L [C A']ᵀ, M = [C B'] R. Then y = L ([C A']ᵀ S [C B']) (R x), and the k×k block CᵀSC is
+symmetric, so k(k−1)/2 of its entries are copies. That block costs k(k+1)/2 products by the
+identity in `factors.symmetric`, every other entry costs one.
+
+No gated RNN with λ in [0, 1] does it with fewer neurons or gate outputs: docs/minimal.md.
+Every basis is orthonormal, so nothing is inverted and nothing is amplified.
+
+Several heads share their queries, and in a gated RNN their memory too: a variable that is a linear
+combination of others with the same decay is read as that combination instead of being stored.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.linalg
+
+from underhood.constructions.factors import (
+    Block,
+    Factors,
+    assemble,
+    block_diagonal,
+    drop_idle_queries,
+    join,
+    symmetric,
+)
+from underhood.constructions.source import Attention, Head, rank
+
+
+def minimal(source: Attention, single: bool) -> Factors:
+    """The smallest factors; with `single` every product reads one memory variable."""
+    queries = query_basis(source)
+    factors = join_shared([minimal_head(head, queries, single) for head in source.heads])
+    if not single:
+        factors = share_memory(factors)
+    return drop_idle_queries(factors)
+
+
+def query_basis(source: Attention) -> np.ndarray:
+    """Orthonormal rows that span what all heads ask for."""
+    active = [head for head in source.heads if value_rank(head) > 0]
+    if not active:
+        return np.zeros((0, source.heads[0].W_V.shape[1]))
+    stacked = np.concatenate([head.M for head in active])
+    _, s, Vt = np.linalg.svd(stacked)
+    eps, floor = max(h.eps for h in active), max(h.noise for h in active)
+    return Vt[: rank(s, stacked.shape, eps, floor)]
+
+
+def value_rank(head: Head) -> int:
+    return rank(np.linalg.svd(head.W_V, compute_uv=False), head.W_V.shape, head.eps)
+
+
+def minimal_head(head: Head, queries: np.ndarray, single: bool) -> Factors:
+    """One head over queries that other heads may share."""
+    U, s, _ = np.linalg.svd(head.M)
+    r = rank(s, head.M.shape, head.eps, head.noise)
+    B, spread = U[:, :r], (s[0] / s[r - 1] if r else 1.0)
+    blocks = []
+    for rows, decay in head.groups():
+        block = minimal_block(head.W_V[rows], B, spread, head.eps, single)
+        R = block.R_q @ (head.M @ queries.T)
+        D = np.zeros((len(head.W_V), block.D.shape[1]))
+        D[rows] = block.D
+        blocks.append((replace(block, R_q=R, D=D), decay))
+    return assemble(head, queries, blocks)
+
+
+def minimal_block(W_V: np.ndarray, B: np.ndarray, spread: float, eps: float, single: bool) -> Block:
+    """The products of one head and decay; R_q [products, d] still has to be applied to M."""
+    _, s, Vt = np.linalg.svd(W_V, full_matrices=False)
+    r_V = rank(s, W_V.shape, eps)
+    A = Vt[:r_V].T
+    spread += s[0] / s[r_V - 1] if r_V else 1.0
+    C, A_rest, B_rest = split_common(A, B, tolerance=10 * max(W_V.shape) * eps * spread)
+    k = C.shape[1]
+    A, B = np.hstack([C, A_rest]), np.hstack([C, B_rest])
+    L = W_V @ A
+    shared = symmetric(C.T, L[:, :k], single) if single else symmetric_mixed(C.T, L[:, :k])
+    pairs = [(i, j) for i in range(A.shape[1]) for j in range(B.shape[1]) if i >= k or j >= k]
+    i, j = (np.array([pair[side] for pair in pairs], int) for side in (0, 1))
+    return Block(
+        values=np.concatenate([shared.values, A.T[i]]),
+        keys=np.concatenate([shared.keys, B.T[j]]),
+        pairs=shared.pairs + pairs,
+        R_m=block_diagonal([shared.R_m, np.eye(len(pairs))]),
+        R_q=np.concatenate([shared.R_q @ C.T, B.T[j]]),
+        D=np.hstack([shared.D, L[:, i]]),
+    )
+
+
+def symmetric_mixed(basis: np.ndarray, D: np.ndarray) -> Block:
+    """`symmetric(single=True)` with S_ii itself as the variable and the sum in R_m."""
+    block = symmetric(basis, D, single=True)
+    i, j = (np.array([pair[side] for pair in block.pairs], int) for side in (0, 1))
+    R_m = np.eye(len(block.pairs))
+    for p in np.flatnonzero(i == j):
+        R_m[p, ((i == i[p]) | (j == i[p])) & (i != j)] = -1
+    return replace(block, keys=basis[j], R_m=R_m)
+
+
+def split_common(
+    A: np.ndarray, B: np.ndarray, *, tolerance: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Orthonormal bases of A∩B, and of what A and B have besides it."""
+    # Columns of B that leave A by a sine below the tolerance are in A.
+    _, sines, Vt = np.linalg.svd(B - A @ (A.T @ B))
+    sines = np.concatenate([sines, np.zeros(B.shape[1] - len(sines))])
+    common = sines <= tolerance
+    C, B_rest = B @ Vt[common].T, B @ Vt[~common].T
+    # What is orthogonal to C inside A: the last left singular vectors of AᵀC.
+    rotation = np.linalg.svd(A.T @ C)[0]
+    return C, A @ rotation[:, C.shape[1] :], B_rest
+
+
+def join_shared(parts: list[Factors]) -> Factors:
+    """Heads side by side over the same queries."""
+    joined = join(parts)
+    labels = tuple(f"q[{j}]" for j in range(len(parts[0].queries)))
+    return replace(
+        joined,
+        queries=parts[0].queries,
+        query_labels=labels,
+        R_q=np.concatenate([part.R_q for part in parts]),
+    )
+
+
+def share_memory(factors: Factors) -> Factors:
+    """Drop memory variables that are linear combinations of others with the same decay."""
+    if not any("head" in label for label in factors.memory_labels):
+        return factors
+    kept: list[int] = []
+    expand = np.zeros((len(factors.values), len(factors.values)))
+    for decay in np.unique(factors.decay):
+        members = np.flatnonzero(factors.decay == decay)
+        forms = quadratic_forms(factors.values[members], factors.keys[members])
+        # Pivoting picks actual variables to keep, so that labels stay true.
+        _, R, order = scipy.linalg.qr(forms.T, mode="economic", pivoting=True)
+        r = int(np.sum(np.abs(np.diag(R)) > max(forms.shape) * 1e-15 * 100 * abs(R[0, 0])))
+        basis, rest = members[order[:r]], members[order[r:]]
+        expand[basis, basis] = 1
+        expand[np.ix_(rest, basis)] = scipy.linalg.solve_triangular(R[:r, :r], R[:r, r:]).T
+        kept += [int(b) for b in basis]
+    kept.sort()
+    return replace(
+        factors,
+        values=factors.values[kept],
+        keys=factors.keys[kept],
+        decay=factors.decay[kept],
+        memory_labels=tuple(factors.memory_labels[p] for p in kept),
+        R_m=factors.R_m @ expand[:, kept],
+    )
+
+
+def quadratic_forms(values: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """The upper triangles of ½(v kᵀ + k vᵀ), scaled so that they keep inner products."""
+    forms = np.einsum("ni,nj->nij", values, keys)
+    forms = (forms + forms.transpose(0, 2, 1)) / 2
+    upper = np.triu_indices(values.shape[1])
+    return forms[:, upper[0], upper[1]] * np.where(upper[0] == upper[1], 1, np.sqrt(2))

@@ -1,0 +1,238 @@
+"""Linear self-attention (Eq. 1): y_t = (Σ_{s≤t} v_s k_sᵀ) q_t, no softmax.
+
+W_V [d_v, d_in]  values  v = W_V x + b_V
+W_K [d_k, d_in]  keys    k = W_K x + b_K
+W_Q [d_k, d_in]  queries q = W_Q x + b_Q
+decay [d_v]      row i of the memory fades by decay_i per token (Appendix B.5, 1 − γ)
+
+With M = W_KᵀW_Q the layer is y_t = W_V (Σ x_s x_sᵀ) M x_t: W_V and M are all that matters.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from underhood.layers.base import Layer, normal, zeros
+from underhood.layers.checks import BadInput, Weight
+from underhood.layers.decay import decay_from_nu, nu_from_decay
+from underhood.layers.recurrence import CHUNK, linear_recurrence, toeplitz
+
+
+class LinearAttention(Layer):
+    """One head of causal linear self-attention."""
+
+    W_V: Float[Weight, "d_v d_in"]
+    W_K: Float[Weight, "d_k d_in"]
+    W_Q: Float[Weight, "d_k d_in"]
+    b_V: Float[Weight, " d_v"] | None
+    b_K: Float[Weight, " d_k"] | None
+    b_Q: Float[Weight, " d_k"] | None
+    nu: Float[Weight, " d_v"] | None
+
+    def __init__(
+        self,
+        W_V: Any,
+        W_K: Any,
+        W_Q: Any,
+        *,
+        b_V: Any = None,
+        b_K: Any = None,
+        b_Q: Any = None,
+        decay: Any = None,
+    ):
+        self.W_V, self.W_K, self.W_Q = W_V, W_K, W_Q
+        self.b_V, self.b_K, self.b_Q = b_V, b_K, b_Q
+        self.nu = None if decay is None else nu_from_decay(decay, about="LinearAttention")
+
+    @classmethod
+    def init(
+        cls, *, d_in: int, key: PRNGKeyArray, d_v: int | None = None, d_k: int | None = None
+    ) -> "LinearAttention":
+        """Random weights from N(0, 1/d_in); d_v and d_k are d_in unless given."""
+        d_v, d_k = d_v or d_in, d_k or d_in
+        keys = jax.random.split(key, 3)
+        return cls(
+            *(normal(one, rows, d_in) for one, rows in zip(keys, (d_v, d_k, d_k), strict=True))
+        )
+
+    @property
+    def decay(self) -> Weight | None:
+        return None if self.nu is None else decay_from_nu(self.nu)
+
+    @property
+    def d_in(self) -> int:
+        return self.W_V.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.W_V.shape[0]
+
+    @property
+    def neurons(self) -> int:
+        return self.W_V.shape[0] * self.W_K.shape[0]
+
+    @property
+    def gate_width(self) -> int:
+        return self.W_V.shape[0] * self.W_K.shape[0]
+
+    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_v"]:
+        self.check_sequence(xs)
+        return causal_attention(*self.project(xs), self.decay)
+
+    def project(self, xs: Float[Array, "*time d_in"]) -> tuple[Array, Array, Array]:
+        """Values, keys and queries."""
+        pairs = ((self.W_V, self.b_V), (self.W_K, self.b_K), (self.W_Q, self.b_Q))
+        values, keys, queries = (xs @ W.T if b is None else xs @ W.T + b for W, b in pairs)
+        return values, keys, queries
+
+    def initial_state(self) -> Float[Array, "d_v d_k"]:
+        return zeros(self.W_V.shape[0], self.W_K.shape[0], like=self.W_V)
+
+    def step(
+        self, state: Float[Array, "d_v d_k"], x: Float[Array, " d_in"]
+    ) -> tuple[Float[Array, "d_v d_k"], Float[Array, " d_v"]]:
+        value, key, query = self.project(x)
+        decay = self.decay
+        kept = state if decay is None else jnp.asarray(decay)[:, None] * state
+        state = kept + value[:, None] * key
+        return state, state @ query
+
+
+class MultiHead(Layer):
+    """Heads side by side: their outputs concatenated, then mixed by W_O if there is one."""
+
+    heads: tuple[LinearAttention, ...]
+    W_O: Float[Weight, "d_out d_heads"] | None
+
+    def __init__(self, heads: Any, W_O: Any = None):
+        self.heads, self.W_O = tuple(heads), W_O
+
+    def __check_init__(self) -> None:
+        if not self.heads:
+            raise BadInput("MultiHead needs at least one head.")
+        for number, head in enumerate(self.heads):
+            if not isinstance(head, LinearAttention):
+                kind = type(head).__name__
+                raise BadInput(f"MultiHead: head {number} is a {kind}, not a LinearAttention.")
+        widths = {head.d_in for head in self.heads}
+        if len(widths) > 1:
+            raise BadInput(f"MultiHead: the heads read inputs of different sizes {sorted(widths)}.")
+        d_heads = sum(head.d_out for head in self.heads)
+        if self.W_O is not None and self.W_O.shape[1] != d_heads:
+            raise BadInput(
+                f"MultiHead: W_O has shape {tuple(self.W_O.shape)} but the heads give "
+                f"{d_heads} numbers."
+            )
+
+    @classmethod
+    def init(
+        cls,
+        *,
+        d_in: int,
+        heads: int,
+        key: PRNGKeyArray,
+        d_v: int | None = None,
+        d_k: int | None = None,
+    ) -> "MultiHead":
+        """Random heads and a random square W_O."""
+        head_key, mix_key = jax.random.split(key, 2)
+        made = [
+            LinearAttention.init(d_in=d_in, d_v=d_v, d_k=d_k, key=one)
+            for one in jax.random.split(head_key, heads)
+        ]
+        width = sum(head.d_out for head in made)
+        return cls(made, normal(mix_key, width, width))
+
+    @property
+    def d_in(self) -> int:
+        return self.heads[0].d_in
+
+    @property
+    def d_out(self) -> int:
+        d_heads = sum(head.d_out for head in self.heads)
+        return d_heads if self.W_O is None else self.W_O.shape[0]
+
+    @property
+    def neurons(self) -> int:
+        return sum(head.neurons for head in self.heads)
+
+    @property
+    def gate_width(self) -> int:
+        return sum(head.gate_width for head in self.heads)
+
+    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+        self.check_sequence(xs)
+        if self.alike:
+            outputs = jax.vmap(lambda head: head(xs), out_axes=1)(self.stacked())
+            return self.mix(outputs.reshape(xs.shape[0], sum(head.d_out for head in self.heads)))
+        return self.mix(jnp.concatenate([head(xs) for head in self.heads], axis=-1))
+
+    @property
+    def alike(self) -> bool:
+        """Whether all heads have the same arrays with the same shapes."""
+        first, *others = (
+            [jax.tree.structure(head), *(leaf.shape for leaf in jax.tree.leaves(head))]
+            for head in self.heads
+        )
+        return all(other == first for other in others)
+
+    def stacked(self) -> LinearAttention:
+        """Heads that are alike as one, so that hundreds of them compile as fast as one."""
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.heads)
+
+    def mix(self, outputs: Float[Array, "*time d_heads"]) -> Float[Array, "*time d_out"]:
+        """W_O on the concatenated heads."""
+        return outputs if self.W_O is None else outputs @ self.W_O.T
+
+    def initial_state(self) -> tuple[Array, ...]:
+        return tuple(head.initial_state() for head in self.heads)
+
+    def step(
+        self, state: tuple[Array, ...], x: Float[Array, " d_in"]
+    ) -> tuple[tuple[Array, ...], Float[Array, " d_out"]]:
+        if self.alike:
+            states, outputs = jax.vmap(lambda head, one: head.step(one, x))(
+                self.stacked(), jnp.stack(state)
+            )
+            return tuple(states), self.mix(outputs.ravel())
+        pairs = [head.step(one, x) for head, one in zip(self.heads, state, strict=True)]
+        states, outputs = zip(*pairs, strict=True)
+        return tuple(states), self.mix(jnp.concatenate(outputs))
+
+
+def causal_attention(
+    values: Float[Array, "time d_v"],
+    keys: Float[Array, "time d_k"],
+    queries: Float[Array, "time d_k"],
+    decay: Weight | None,
+    chunk: int = CHUNK,
+) -> Float[Array, "time d_v"]:
+    """Eq. 1 at all times in O(T): quadratic inside chunks, the memory carried between them."""
+    time, d_v = values.shape
+    d_k = keys.shape[1]
+    chunk = min(chunk, max(time, 1))
+    blocks = -(-time // chunk)
+
+    def split(array: Array) -> Array:
+        padded = jnp.pad(array, ((0, blocks * chunk - time), (0, 0)))
+        return padded.reshape(blocks, chunk, array.shape[1])
+
+    values, keys, queries = split(values), split(keys), split(queries)
+    scores = jnp.tril(jnp.einsum("btk,bsk->bts", queries, keys))
+    if decay is None:
+        local = jnp.einsum("bts,bsv->btv", scores, values)
+        written = jnp.einsum("bsv,bsk->bvk", values, keys)
+        fading, faded = jnp.ones((d_v,), values.dtype), jnp.ones((chunk, d_v), values.dtype)
+    else:
+        matrix, faded = toeplitz(jnp.asarray(decay), chunk)
+        local = jnp.einsum("bts,tsv,bsv->btv", scores, matrix, values)
+        written = jnp.einsum("sv,bsv,bsk->bvk", matrix[-1], values, keys)
+        fading = faded[-1]
+    if blocks <= 1:
+        return local.reshape(blocks * chunk, d_v)[:time]
+    memory = linear_recurrence(jnp.repeat(fading, d_k), written.reshape(blocks, d_v * d_k))
+    entering = jnp.pad(memory, ((1, 0), (0, 0)))[:-1].reshape(blocks, d_v, d_k)
+    earlier = faded * jnp.einsum("bvk,btk->btv", entering, queries)
+    return (local + earlier).reshape(blocks * chunk, d_v)[:time]

@@ -1,0 +1,38 @@
+"""Decays λ in [0, 1] through ν: λ = exp(−exp ν) (Appendix B.1, real part only).
+
+ν is clipped to [NU_ONE, NU_ZERO]. At the ends λ is exactly 1 and exactly 0 in float32 and in
+float64, and its derivative −exp(ν)·λ is finite, which it would not be at ν = ±∞.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from underhood.layers.checks import BadInput, Weight, number_problem
+
+NU_ONE = -40.0
+NU_ZERO = 7.0
+
+
+def decay_from_nu(nu: Weight) -> Weight:
+    """λ = exp(−exp ν), in NumPy for NumPy weights and in JAX for JAX weights."""
+    xp = np if isinstance(nu, np.ndarray) else jnp
+    return xp.exp(-xp.exp(xp.clip(nu, NU_ONE, NU_ZERO)))
+
+
+def nu_from_decay(decay: Any, *, about: str) -> Weight:
+    """ν = log(−log λ); refuses what does not lie in [0, 1]."""
+    problem = number_problem("decay", decay)
+    if problem is None and not isinstance(decay, jax.core.Tracer):
+        low, high = (float(np.min(decay)), float(np.max(decay))) if decay.size else (0.0, 0.0)
+        if low < 0 or high > 1:
+            problem = f"decay must lie in [0, 1]; it spans [{low:g}, {high:g}]"
+    if problem is not None:
+        raise BadInput(f"{about}: {problem}.")
+    if isinstance(decay, np.ndarray):
+        with np.errstate(divide="ignore"):
+            nu = np.log(-np.log(decay))
+        return np.clip(nu, NU_ONE, NU_ZERO)
+    return jnp.clip(jnp.log(-jnp.log(decay)), NU_ONE, NU_ZERO)

@@ -1,0 +1,168 @@
+"""Gated RNN (Eq. 2): h_t = λ⊙h_{t−1} + g_in(x_t), y_t = D g_out(h_t).
+
+W_in_m, W_in_x    input gate    [hidden, d_in + 1]  g_in(x)  = (W_in_m [x;1]) ⊙ (W_in_x [x;1])
+decay             λ             [hidden]            stored as ν, λ = exp(−exp ν)
+W_out_m, W_out_x  output gate   [gated, hidden]     g_out(h) = (W_out_m h) ⊙ (W_out_x h)
+D                 readout       [d_out, gated]
+
+The output at t reads the state that x_t has already entered; the paper's Eq. 2 is one step late.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from underhood.layers.base import Layer, append_one, normal, zeros
+from underhood.layers.checks import Weight
+from underhood.layers.decay import decay_from_nu, nu_from_decay
+from underhood.layers.recurrence import linear_recurrence
+
+
+class BilinearGates(Layer):
+    """The gates that the diagonal and the dense gated RNN share."""
+
+    W_in_m: eqx.AbstractVar[Float[Weight, "hidden d_in_plus_1"]]
+    W_in_x: eqx.AbstractVar[Float[Weight, "hidden d_in_plus_1"]]
+    W_out_m: eqx.AbstractVar[Float[Weight, "gated hidden"]]
+    W_out_x: eqx.AbstractVar[Float[Weight, "gated hidden"]]
+    D: eqx.AbstractVar[Float[Weight, "d_out gated"]]
+
+    @property
+    def d_in(self) -> int:
+        return self.W_in_m.shape[1] - 1
+
+    @property
+    def d_out(self) -> int:
+        return self.D.shape[0]
+
+    @property
+    def neurons(self) -> int:
+        return self.W_in_m.shape[0]
+
+    @property
+    def gate_width(self) -> int:
+        return self.W_out_m.shape[0]
+
+    def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
+        """g_in, the constant 1 appended here."""
+        extended = append_one(jnp.asarray(xs))
+        return (extended @ self.W_in_m.T) * (extended @ self.W_in_x.T)
+
+    def gate_out(self, states: Float[Array, "*time hidden"]) -> Float[Array, "*time gated"]:
+        """g_out."""
+        return (states @ self.W_out_m.T) * (states @ self.W_out_x.T)
+
+    def initial_state(self) -> Float[Array, " hidden"]:
+        return zeros(self.neurons, like=self.W_in_m)
+
+    @abstractmethod
+    def carry(self, state: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+        """What one step of time leaves of the state."""
+
+    @abstractmethod
+    def states(self, written: Float[Array, "time hidden"]) -> Float[Array, "time hidden"]:
+        """The states at all times, given what the input gate writes."""
+
+    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+        self.check_sequence(xs)
+        return self.gate_out(self.states(self.gate_in(xs))) @ self.D.T
+
+    def step(
+        self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
+    ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
+        state = self.carry(state) + self.gate_in(x)
+        return state, self.gate_out(state) @ self.D.T
+
+
+class GatedRNN(BilinearGates):
+    """The paper's gated RNN with a diagonal recurrence."""
+
+    W_in_m: Float[Weight, "hidden d_in_plus_1"]
+    W_in_x: Float[Weight, "hidden d_in_plus_1"]
+    nu: Float[Weight, " hidden"]
+    W_out_m: Float[Weight, "gated hidden"]
+    W_out_x: Float[Weight, "gated hidden"]
+    D: Float[Weight, "d_out gated"]
+
+    def __init__(self, *, W_in_m: Any, W_in_x: Any, decay: Any, W_out_m: Any, W_out_x: Any, D: Any):
+        self.W_in_m, self.W_in_x = W_in_m, W_in_x
+        self.nu = nu_from_decay(decay, about="GatedRNN")
+        self.W_out_m, self.W_out_x, self.D = W_out_m, W_out_x, D
+
+    @classmethod
+    def init(
+        cls, *, d_in: int, hidden: int, gated: int, d_out: int, key: PRNGKeyArray
+    ) -> "GatedRNN":
+        """Weights from N(0, 1/fan-in), λ uniform on (0, 1)."""
+        decay_key, *keys = jax.random.split(key, 6)
+        return cls(
+            W_in_m=normal(keys[0], hidden, d_in + 1),
+            W_in_x=normal(keys[1], hidden, d_in + 1),
+            decay=jax.random.uniform(decay_key, (hidden,)),
+            W_out_m=normal(keys[2], gated, hidden),
+            W_out_x=normal(keys[3], gated, hidden),
+            D=normal(keys[4], d_out, gated),
+        )
+
+    @property
+    def decay(self) -> Weight:
+        return decay_from_nu(self.nu)
+
+    def carry(self, state: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+        return jnp.asarray(self.decay) * state
+
+    def states(self, written: Float[Array, "time hidden"]) -> Float[Array, "time hidden"]:
+        return linear_recurrence(jnp.asarray(self.decay), written)
+
+
+class DenseGatedRNN(BilinearGates):
+    """The same gates around a full recurrent matrix: h_t = A h_{t−1} + g_in(x_t)."""
+
+    W_in_m: Float[Weight, "hidden d_in_plus_1"]
+    W_in_x: Float[Weight, "hidden d_in_plus_1"]
+    A: Float[Weight, "hidden hidden"]
+    W_out_m: Float[Weight, "gated hidden"]
+    W_out_x: Float[Weight, "gated hidden"]
+    D: Float[Weight, "d_out gated"]
+
+    def __init__(self, *, W_in_m: Any, W_in_x: Any, A: Any, W_out_m: Any, W_out_x: Any, D: Any):
+        self.W_in_m, self.W_in_x, self.A = W_in_m, W_in_x, A
+        self.W_out_m, self.W_out_x, self.D = W_out_m, W_out_x, D
+
+    @classmethod
+    def init(
+        cls,
+        *,
+        d_in: int,
+        hidden: int,
+        gated: int,
+        d_out: int,
+        key: PRNGKeyArray,
+        noise: float = 0.01,
+    ) -> "DenseGatedRNN":
+        """A starts as diag(λ), λ uniform on (0, 1), plus noise of standard deviation noise/√n."""
+        gate_key, noise_key = jax.random.split(key)
+        diagonal = GatedRNN.init(d_in=d_in, hidden=hidden, gated=gated, d_out=d_out, key=gate_key)
+        return cls(
+            W_in_m=diagonal.W_in_m,
+            W_in_x=diagonal.W_in_x,
+            A=jnp.diag(diagonal.decay) + noise * normal(noise_key, hidden, hidden),
+            W_out_m=diagonal.W_out_m,
+            W_out_x=diagonal.W_out_x,
+            D=diagonal.D,
+        )
+
+    def carry(self, state: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+        return jnp.asarray(self.A) @ state
+
+    def states(self, written: Float[Array, "time hidden"]) -> Float[Array, "time hidden"]:
+        def advance(state: Array, now: Array) -> tuple[Array, Array]:
+            state = self.carry(state) + now
+            return state, state
+
+        start = jnp.asarray(self.initial_state(), written.dtype)
+        return jax.lax.scan(advance, start, written)[1]

@@ -1,0 +1,74 @@
+"""GRU (Appendix B.4), one matrix per symbol, reset before the product.
+
+r = σ(U_r x + V_r h + b_r)            reset gate
+h̃ = tanh(U_h x + V_h (r⊙h) + b_h)    candidate
+z = σ(U_z x + V_z h + b_z)            update gate
+h' = (1 − z)⊙h + z⊙h̃
+
+U [hidden, d_in], V [hidden, hidden], b [hidden]. Most libraries reset after the product,
+r⊙(V_h h); the two agree when r is constant or V_h is diagonal.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from underhood.layers.base import Layer, normal, scan_steps, zeros
+from underhood.layers.checks import Weight
+
+
+class GRU(Layer):
+    """One GRU layer; its output is its state h."""
+
+    U_r: Float[Weight, "hidden d_in"]
+    V_r: Float[Weight, "hidden hidden"]
+    b_r: Float[Weight, " hidden"]
+    U_h: Float[Weight, "hidden d_in"]
+    V_h: Float[Weight, "hidden hidden"]
+    b_h: Float[Weight, " hidden"]
+    U_z: Float[Weight, "hidden d_in"]
+    V_z: Float[Weight, "hidden hidden"]
+    b_z: Float[Weight, " hidden"]
+
+    @classmethod
+    def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "GRU":
+        """Matrices from N(0, 1/fan-in), biases zero."""
+        keys = iter(jax.random.split(key, 6))
+        weights = {}
+        for gate in "rhz":
+            weights[f"U_{gate}"] = normal(next(keys), hidden, d_in)
+            weights[f"V_{gate}"] = normal(next(keys), hidden, hidden)
+            weights[f"b_{gate}"] = jnp.zeros(hidden)
+        return cls(**weights)
+
+    @property
+    def d_in(self) -> int:
+        return self.U_r.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.U_r.shape[0]
+
+    @property
+    def neurons(self) -> int:
+        return self.U_r.shape[0]
+
+    @property
+    def gate_width(self) -> int:
+        return self.U_r.shape[0]
+
+    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time hidden"]:
+        self.check_sequence(xs)
+        return scan_steps(self, xs)
+
+    def initial_state(self) -> Float[Array, " hidden"]:
+        return zeros(self.neurons, like=self.U_r)
+
+    def step(
+        self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
+    ) -> tuple[Float[Array, " hidden"], Float[Array, " hidden"]]:
+        r = jax.nn.sigmoid(self.U_r @ x + self.V_r @ state + self.b_r)
+        candidate = jnp.tanh(self.U_h @ x + self.V_h @ (r * state) + self.b_h)
+        z = jax.nn.sigmoid(self.U_z @ x + self.V_z @ state + self.b_z)
+        h = (1 - z) * state + z * candidate
+        return h, h

@@ -1,0 +1,272 @@
+"""LRU (Appendix B.1) and its two variants: a complex diagonal recurrence between gates.
+
+recurrence   h_t = λ⊙h_{t−1} + γ⊙(B u_t),  ỹ_t = Re[C h_t] + D u_t
+             λ = exp(−exp ν + i·exp θ_log), γ = exp γ_log (free; √(1−|λ|²) at the start only)
+LRU          u = x                            y = σ(W_m ỹ) ⊙ (W_x ỹ)
+LRUInOut     u = σ(W_in_m x) ⊙ (W_in_x x)     y = σ(W_m ỹ) ⊙ (W_x ỹ)
+LRUInOutMLP  u = W_in_2 φ(W_in_1 x)           y = W_out_2 φ(W_out_1 ỹ), no products anywhere
+
+nu, theta_log, gamma_log [hidden]; B_re, B_im [hidden, u]; C_re, C_im [mixed, hidden]; D [mixed, u]
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Complex, Float, PRNGKeyArray
+
+from underhood.layers.base import Layer, normal, zeros
+from underhood.layers.checks import BadInput, Weight
+from underhood.layers.decay import decay_from_nu, nu_from_decay
+from underhood.layers.recurrence import linear_recurrence
+
+ACTIVATIONS = {
+    "relu": jax.nn.relu,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "silu": jax.nn.silu,
+    "softplus": jax.nn.softplus,
+    "tanh": jnp.tanh,
+}
+
+
+class AbstractLRU(Layer):
+    """The complex recurrence of all three, between a gate before it and a gate after it."""
+
+    nu: eqx.AbstractVar[Float[Weight, " hidden"]]
+    theta_log: eqx.AbstractVar[Float[Weight, " hidden"]]
+    gamma_log: eqx.AbstractVar[Float[Weight, " hidden"]]
+    B_re: eqx.AbstractVar[Float[Weight, "hidden u"]]
+    B_im: eqx.AbstractVar[Float[Weight, "hidden u"]]
+    C_re: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
+    C_im: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
+    D: eqx.AbstractVar[Float[Weight, "mixed u"]]
+
+    @abstractmethod
+    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
+        """What enters the recurrence."""
+
+    @abstractmethod
+    def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
+        """The output, given ỹ."""
+
+    @property
+    def decay(self) -> Weight:
+        """|λ|."""
+        return decay_from_nu(self.nu)
+
+    @property
+    def eigenvalues(self) -> Complex[Array, " hidden"]:
+        """λ."""
+        return jnp.asarray(self.decay) * jnp.exp(1j * jnp.exp(jnp.asarray(self.theta_log)))
+
+    @property
+    def neurons(self) -> int:
+        return self.nu.shape[0]
+
+    def written(self, us: Float[Array, "*time u"]) -> Complex[Array, "*time hidden"]:
+        """γ⊙(B u)."""
+        gamma = jnp.exp(jnp.asarray(self.gamma_log))
+        return jax.lax.complex(gamma * (us @ self.B_re.T), gamma * (us @ self.B_im.T))
+
+    def read(
+        self, states: Complex[Array, "*time hidden"], us: Float[Array, "*time u"]
+    ) -> Float[Array, "*time mixed"]:
+        """ỹ = Re[C h] + D u."""
+        return states.real @ self.C_re.T - states.imag @ self.C_im.T + us @ self.D.T
+
+    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+        self.check_sequence(xs)
+        us = self.before(xs)
+        states = linear_recurrence(self.eigenvalues, self.written(us))
+        return self.after(self.read(states, us))
+
+    def initial_state(self) -> Complex[Array, " hidden"]:
+        real = zeros(self.neurons, like=self.nu)
+        return jax.lax.complex(real, real)
+
+    def step(
+        self, state: Complex[Array, " hidden"], x: Float[Array, " d_in"]
+    ) -> tuple[Complex[Array, " hidden"], Float[Array, " d_out"]]:
+        u = self.before(x)
+        state = self.eigenvalues * state + self.written(u)
+        return state, self.after(self.read(state, u))
+
+
+class LRU(AbstractLRU):
+    """The linear recurrent unit: a gated linear unit after the recurrence."""
+
+    nu: Float[Weight, " hidden"]
+    theta_log: Float[Weight, " hidden"]
+    gamma_log: Float[Weight, " hidden"]
+    B_re: Float[Weight, "hidden d_in"]
+    B_im: Float[Weight, "hidden d_in"]
+    C_re: Float[Weight, "mixed hidden"]
+    C_im: Float[Weight, "mixed hidden"]
+    D: Float[Weight, "mixed d_in"]
+    W_m: Float[Weight, "d_out mixed"]
+    W_x: Float[Weight, "d_out mixed"]
+
+    @classmethod
+    def init(
+        cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, max_phase: float = 2 * np.pi
+    ) -> "LRU":
+        """|λ| uniform on (0, 1), phases uniform on (0, max_phase), γ = √(1−|λ|²)."""
+        core_key, m_key, x_key = jax.random.split(key, 3)
+        core = random_recurrence(d_in, hidden, d_out, max_phase, core_key)
+        return cls(**core, W_m=normal(m_key, d_out, d_out), W_x=normal(x_key, d_out, d_out))
+
+    @property
+    def d_in(self) -> int:
+        return self.B_re.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.W_m.shape[0]
+
+    @property
+    def gate_width(self) -> int:
+        return self.W_m.shape[0]
+
+    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time d_in"]:
+        return jnp.asarray(xs)
+
+    def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
+        return glu(self.W_m, self.W_x, mixed)
+
+
+class LRUInOut(AbstractLRU):
+    """An LRU with a gated linear unit before the recurrence too (the paper's LRU In+Out)."""
+
+    W_in_m: Float[Weight, "u d_in"]
+    W_in_x: Float[Weight, "u d_in"]
+    nu: Float[Weight, " hidden"]
+    theta_log: Float[Weight, " hidden"]
+    gamma_log: Float[Weight, " hidden"]
+    B_re: Float[Weight, "hidden u"]
+    B_im: Float[Weight, "hidden u"]
+    C_re: Float[Weight, "mixed hidden"]
+    C_im: Float[Weight, "mixed hidden"]
+    D: Float[Weight, "mixed u"]
+    W_m: Float[Weight, "d_out mixed"]
+    W_x: Float[Weight, "d_out mixed"]
+
+    @classmethod
+    def init(
+        cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, max_phase: float = 2 * np.pi
+    ) -> "LRUInOut":
+        """As LRU; the input gate has as many outputs as the layer has inputs."""
+        core_key, *keys = jax.random.split(key, 5)
+        return cls(
+            W_in_m=normal(keys[0], d_in, d_in),
+            W_in_x=normal(keys[1], d_in, d_in),
+            **random_recurrence(d_in, hidden, d_out, max_phase, core_key),
+            W_m=normal(keys[2], d_out, d_out),
+            W_x=normal(keys[3], d_out, d_out),
+        )
+
+    @property
+    def d_in(self) -> int:
+        return self.W_in_m.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.W_m.shape[0]
+
+    @property
+    def gate_width(self) -> int:
+        return self.W_in_m.shape[0] + self.W_m.shape[0]
+
+    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
+        return glu(self.W_in_m, self.W_in_x, xs)
+
+    def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
+        return glu(self.W_m, self.W_x, mixed)
+
+
+class LRUInOutMLP(AbstractLRU):
+    """LRU In+Out with each gate replaced by a one-hidden-layer MLP of as many parameters."""
+
+    W_in_1: Float[Weight, "hidden_in d_in"]
+    W_in_2: Float[Weight, "u hidden_in"]
+    nu: Float[Weight, " hidden"]
+    theta_log: Float[Weight, " hidden"]
+    gamma_log: Float[Weight, " hidden"]
+    B_re: Float[Weight, "hidden u"]
+    B_im: Float[Weight, "hidden u"]
+    C_re: Float[Weight, "mixed hidden"]
+    C_im: Float[Weight, "mixed hidden"]
+    D: Float[Weight, "mixed u"]
+    W_out_1: Float[Weight, "hidden_out mixed"]
+    W_out_2: Float[Weight, "d_out hidden_out"]
+    activation: str = eqx.field(static=True, default="relu")
+
+    def __check_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            names = ", ".join(ACTIVATIONS)
+            raise BadInput(f"LRUInOutMLP: unknown activation {self.activation!r}; use {names}.")
+
+    @classmethod
+    def init(
+        cls,
+        *,
+        d_in: int,
+        hidden: int,
+        d_out: int,
+        key: PRNGKeyArray,
+        max_phase: float = 2 * np.pi,
+        activation: str = "relu",
+    ) -> "LRUInOutMLP":
+        """As LRUInOut: a gate of d×d has 2d² parameters, and so has an MLP d → d → d."""
+        core_key, *keys = jax.random.split(key, 5)
+        return cls(
+            W_in_1=normal(keys[0], d_in, d_in),
+            W_in_2=normal(keys[1], d_in, d_in),
+            **random_recurrence(d_in, hidden, d_out, max_phase, core_key),
+            W_out_1=normal(keys[2], d_out, d_out),
+            W_out_2=normal(keys[3], d_out, d_out),
+            activation=activation,
+        )
+
+    @property
+    def d_in(self) -> int:
+        return self.W_in_1.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.W_out_2.shape[0]
+
+    @property
+    def gate_width(self) -> int:
+        return self.W_in_1.shape[0] + self.W_out_1.shape[0]
+
+    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
+        return ACTIVATIONS[self.activation](xs @ self.W_in_1.T) @ self.W_in_2.T
+
+    def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
+        return ACTIVATIONS[self.activation](mixed @ self.W_out_1.T) @ self.W_out_2.T
+
+
+def glu(W_m: Weight, W_x: Weight, xs: Float[Array, "*time d"]) -> Float[Array, "*time gated"]:
+    """The gated linear unit σ(W_m x) ⊙ (W_x x)."""
+    return jax.nn.sigmoid(xs @ W_m.T) * (xs @ W_x.T)
+
+
+def random_recurrence(
+    u: int, hidden: int, mixed: int, max_phase: float, key: PRNGKeyArray
+) -> dict[str, Array]:
+    """The recurrence's weights at the start of training (Orvieto et al. 2023)."""
+    keys = jax.random.split(key, 7)
+    decay = jax.random.uniform(keys[0], (hidden,), minval=1e-3, maxval=1 - 1e-3)
+    phase = jax.random.uniform(keys[1], (hidden,), minval=1e-3, maxval=1.0) * max_phase
+    return {
+        "nu": nu_from_decay(decay, about="LRU"),
+        "theta_log": jnp.log(phase),
+        "gamma_log": 0.5 * jnp.log1p(-(decay**2)),
+        "B_re": normal(keys[2], hidden, u) / np.sqrt(2),
+        "B_im": normal(keys[3], hidden, u) / np.sqrt(2),
+        "C_re": normal(keys[4], mixed, hidden),
+        "C_im": normal(keys[5], mixed, hidden),
+        "D": normal(keys[6], mixed, u),
+    }

@@ -1,0 +1,81 @@
+"""LSTM (Appendix B.3), one matrix per symbol.
+
+f = σ(U_f x + V_f h + b_f)      forget gate
+c̃ = tanh(U_c x + V_c h + b_c)   candidate
+g = σ(U_g x + V_g h + b_g)      input gate (often called i)
+o = σ(U_o x + V_o h + b_o)      output gate
+c' = f⊙c + g⊙c̃,  h' = o⊙tanh(c')
+
+U [hidden, d_in], V [hidden, hidden], b [hidden]; h and c on the right are the previous ones.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from underhood.layers.base import Layer, normal, scan_steps, zeros
+from underhood.layers.checks import Weight
+
+State = tuple[Float[Array, " hidden"], Float[Array, " hidden"]]
+
+
+class LSTM(Layer):
+    """One LSTM layer; its output is h."""
+
+    U_f: Float[Weight, "hidden d_in"]
+    V_f: Float[Weight, "hidden hidden"]
+    b_f: Float[Weight, " hidden"]
+    U_c: Float[Weight, "hidden d_in"]
+    V_c: Float[Weight, "hidden hidden"]
+    b_c: Float[Weight, " hidden"]
+    U_g: Float[Weight, "hidden d_in"]
+    V_g: Float[Weight, "hidden hidden"]
+    b_g: Float[Weight, " hidden"]
+    U_o: Float[Weight, "hidden d_in"]
+    V_o: Float[Weight, "hidden hidden"]
+    b_o: Float[Weight, " hidden"]
+
+    @classmethod
+    def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "LSTM":
+        """Matrices from N(0, 1/fan-in), biases zero."""
+        keys = iter(jax.random.split(key, 8))
+        weights = {}
+        for gate in "fcgo":
+            weights[f"U_{gate}"] = normal(next(keys), hidden, d_in)
+            weights[f"V_{gate}"] = normal(next(keys), hidden, hidden)
+            weights[f"b_{gate}"] = jnp.zeros(hidden)
+        return cls(**weights)
+
+    @property
+    def d_in(self) -> int:
+        return self.U_f.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.U_f.shape[0]
+
+    @property
+    def neurons(self) -> int:
+        return self.U_f.shape[0]
+
+    @property
+    def gate_width(self) -> int:
+        return self.U_f.shape[0]
+
+    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time hidden"]:
+        self.check_sequence(xs)
+        return scan_steps(self, xs)
+
+    def initial_state(self) -> State:
+        nothing = zeros(self.neurons, like=self.U_f)
+        return nothing, nothing
+
+    def step(self, state: State, x: Float[Array, " d_in"]) -> tuple[State, Float[Array, " hidden"]]:
+        h, c = state
+        f = jax.nn.sigmoid(self.U_f @ x + self.V_f @ h + self.b_f)
+        candidate = jnp.tanh(self.U_c @ x + self.V_c @ h + self.b_c)
+        g = jax.nn.sigmoid(self.U_g @ x + self.V_g @ h + self.b_g)
+        o = jax.nn.sigmoid(self.U_o @ x + self.V_o @ h + self.b_o)
+        c = f * c + g * candidate
+        h = o * jnp.tanh(c)
+        return (h, c), h

@@ -1,0 +1,131 @@
+"""Stack: embedding (with a bias) → one or more layers → linear readout; nothing in between.
+
+The paper's LSTM, GRU and LRU networks have this form: no norm, no dropout, no skip connection.
+"""
+
+import itertools
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from underhood.layers.base import Layer, normal
+from underhood.layers.checks import BadInput, Weight, problems_of, refuse
+
+
+class Affine(eqx.Module):
+    """W x + b, or W x when b is None."""
+
+    W: Float[Weight, "d_out d_in"]
+    b: Float[Weight, " d_out"] | None = None
+
+    def __check_init__(self) -> None:
+        refuse(problems_of(self), about="Affine")
+
+    def __call__(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
+        mapped = xs @ self.W.T
+        return mapped if self.b is None else mapped + self.b
+
+
+class MakeLayer(Protocol):
+    """A recipe for one layer of a stack."""
+
+    def __call__(self, width: int, /, *, key: PRNGKeyArray) -> Layer: ...
+
+
+class Stack(Layer):
+    """Layers one after the other between an embedding and a readout; None skips either.
+
+    `needs_x64` marks weights that a linearised construction tuned to float64: run in float32
+    they would return noise, so the stack refuses to.
+    """
+
+    embed: Affine | None
+    layers: tuple[Layer, ...]
+    readout: Affine | None
+    needs_x64: bool = eqx.field(static=True)
+
+    def __init__(self, embed: Any, layers: Any, readout: Any, *, needs_x64: bool = False):
+        self.embed, self.layers, self.readout = embed, tuple(layers), readout
+        self.needs_x64 = needs_x64
+
+    def __check_init__(self) -> None:
+        if not self.layers:
+            raise BadInput("Stack needs at least one layer.")
+        for number, layer in enumerate(self.layers):
+            if not isinstance(layer, Layer):
+                raise BadInput(f"Stack: layer {number} is a {type(layer).__name__}, not a Layer.")
+        sizes = [] if self.embed is None else [("embed", *reversed(self.embed.W.shape))]
+        sizes += [(f"layer {i}", one.d_in, one.d_out) for i, one in enumerate(self.layers)]
+        sizes += [] if self.readout is None else [("readout", *reversed(self.readout.W.shape))]
+        for (giver, _, gives), (taker, takes, _) in itertools.pairwise(sizes):
+            if gives != takes:
+                raise BadInput(f"Stack: {giver} gives {gives} numbers but {taker} takes {takes}.")
+
+    @classmethod
+    def init(
+        cls,
+        make_layer: MakeLayer,
+        *,
+        d_in: int,
+        hidden: int,
+        d_out: int,
+        key: PRNGKeyArray,
+        depth: int = 1,
+    ) -> "Stack":
+        """`depth` random layers, each `make_layer(hidden, key=…)` from `hidden` to `hidden`."""
+        embed_key, readout_key, *keys = jax.random.split(key, depth + 2)
+        return cls(
+            Affine(normal(embed_key, hidden, d_in), jnp.zeros(hidden)),
+            [make_layer(hidden, key=one) for one in keys],
+            Affine(normal(readout_key, d_out, hidden)),
+        )
+
+    @property
+    def d_in(self) -> int:
+        return self.layers[0].d_in if self.embed is None else self.embed.W.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.layers[-1].d_out if self.readout is None else self.readout.W.shape[0]
+
+    @property
+    def neurons(self) -> int:
+        return sum(layer.neurons for layer in self.layers)
+
+    @property
+    def gate_width(self) -> int:
+        return sum(layer.gate_width for layer in self.layers)
+
+    def check_precision(self) -> None:
+        """Refuse to run weights that need float64 in anything less."""
+        leaves = [leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)]
+        if self.needs_x64 and any(jnp.asarray(leaf).dtype != jnp.float64 for leaf in leaves):
+            raise BadInput(
+                "This network was linearised for float64 and would return noise in float32: "
+                "call it inside `with jax.enable_x64(True):`, or compile with dtype='float32'."
+            )
+
+    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+        self.check_precision()
+        self.check_sequence(xs)
+        xs = xs if self.embed is None else self.embed(xs)
+        for layer in self.layers:
+            xs = layer(xs)
+        return xs if self.readout is None else self.readout(xs)
+
+    def initial_state(self) -> tuple[Any, ...]:
+        self.check_precision()
+        return tuple(layer.initial_state() for layer in self.layers)
+
+    def step(
+        self, state: tuple[Any, ...], x: Float[Array, " d_in"]
+    ) -> tuple[tuple[Any, ...], Float[Array, " d_out"]]:
+        x = x if self.embed is None else self.embed(x)
+        states = []
+        for layer, one in zip(self.layers, state, strict=True):
+            after, x = layer.step(one, x)
+            states.append(after)
+        return tuple(states), x if self.readout is None else self.readout(x)

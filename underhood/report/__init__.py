@@ -1,0 +1,1 @@
+"""Results on disk to tables, figures and one page; never trains."""

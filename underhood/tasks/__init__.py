@@ -1,0 +1,1 @@
+"""What to compute: the paper's tasks and their closed forms."""

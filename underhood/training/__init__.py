@@ -1,0 +1,1 @@
+"""How weights are found: recipes, ensembles, storage and resume."""
