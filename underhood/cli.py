@@ -1,1 +1,348 @@
-"""The command line."""
+"""The command line: underhood list | reproduce | report | compile | inspect.
+
+Exit status 0: done; 1: something failed, or with --strict a claim did not hold; 2: bad input,
+one line on stderr that says what to change, nothing half-written.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from underhood.layers.checks import BadInput
+
+if TYPE_CHECKING:
+    from underhood.layers.files import Contents
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Compile attention weights, or a gated RNN, into a recurrent network."""
+
+    source: tyro.conf.Positional[Path]
+    """A safetensors file with W_V, W_K, W_Q, or one that underhood wrote."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """Where to write the network."""
+    target: str = "gated_rnn"
+    """gated_rnn, side_gated_rnn, lru, lru_in_out, lru_in_out_mlp, mamba, mamba_block, lstm, gru or
+    decayed_attention."""
+    form: str | None = None
+    """full, compact, low_rank or minimal."""
+    dtype: str = "float64"
+    """float64 or float32."""
+    order: int | None = None
+    """Order of the linearisation, where the target needs one."""
+    epsilon: float | None = None
+    """Scale of the linearisation; chosen for the dtype unless given."""
+    layers: int | None = None
+    """1 or 2, where the target allows both."""
+    activation: str | None = None
+    """Of lru_in_out_mlp: gelu, silu, softplus, tanh or relu."""
+    seed: int = 0
+    """Seed of the sequences on which the error is measured."""
+    force: bool = False
+    """Replace an existing output file."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Show what is in a file: layers, sizes, roles, and a block picture of every matrix."""
+
+    file: tyro.conf.Positional[Path]
+    """A safetensors file."""
+    pictures: bool = True
+    """Draw the matrices."""
+    json: bool = False
+    """Print the facts as JSON."""
+
+
+@dataclass(frozen=True)
+class List:
+    """List the experiments that can be reproduced."""
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Redo results of the paper and judge them by their rules."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ("all",)
+    """Experiments, or all."""
+    scale: str = "quick"
+    """smoke (plumbing only), quick (two CPU cores) or paper."""
+    out: Path | None = None
+    """Folder for the result files; results/SCALE unless given."""
+    seeds: int | None = None
+    """Sources or seeds per number; the experiment's own unless given."""
+    strict: bool = False
+    """Exit with status 1 if a claim differs."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Print the verdicts of the result files in a folder."""
+
+    folder: tyro.conf.Positional[Path]
+    """What reproduce wrote."""
+
+
+Command = (
+    Annotated[Compile, tyro.conf.subcommand("compile")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, run, and turn whatever goes wrong into one line and a status."""
+    try:
+        command = parse(sys.argv[1:] if arguments is None else arguments)
+        return HANDLERS[type(command)](command)
+    except BadInput as error:
+        return complain(str(error), 2)
+    except BrokenPipeError:
+        # Whoever read our output has left; so do we.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        return complain(f"cannot use{where}: {error.strerror or error}.", 2)
+    except KeyboardInterrupt:
+        return complain("interrupted.", 130)
+
+
+def complain(message: str, status: int) -> int:
+    """One line on stderr."""
+    print(f"underhood: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def parse(arguments: list[str]) -> Any:
+    """The command; a mistake in it becomes one line instead of a framed page."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                Command,
+                prog="underhood",
+                description="Finds the attention under the hood of recurrent networks.",
+                args=arguments,
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise BadInput(one_line(said.getvalue(), arguments)) from None
+
+
+def one_line(framed: str, arguments: list[str]) -> str:
+    """The first part of a framed message, and the first suggestion in it if there is one."""
+    lines = [line.strip(" │╭╮╰╯") for line in framed.splitlines()]
+    lines = [line for line in lines[1:] if line]
+    parts = " ".join(line if line.strip("─") else "\n" for line in lines).split("\n")
+    told = parts[0].strip().rstrip(".:")
+    for part in parts[1:]:
+        if part.strip().startswith("Perhaps you meant:"):
+            told += f"; did you mean {part.split(':', 1)[1].split()[0]}?"
+    known = ("compile", "inspect", "list", "reproduce", "report")
+    command = f" {arguments[0]}" if arguments and arguments[0] in known else ""
+    return f"{told}{'' if told.endswith('?') else '.'} See underhood{command} --help."
+
+
+def compile_command(command: Compile) -> int:
+    import jax
+
+    from underhood.constructions import compile
+    from underhood.layers.files import read, save
+    from underhood.report.terminal import console, plain_table
+
+    check_output(command.output, force=command.force)
+    source = read(command.source).layer
+    built = compile(
+        source,  # type: ignore[arg-type]
+        command.target,
+        command.form,
+        command.dtype,
+        order=command.order,
+        epsilon=command.epsilon,
+        layers=command.layers,
+        activation=command.activation,
+    )
+    error = built.error(key=jax.random.key(command.seed))
+    save(command.output, built)
+    facts = {
+        "source": type(source).__name__,
+        **built.settings,
+        "layers": built.layers,
+        "neurons": built.neurons,
+        "gate_outputs": built.gate_width,
+        "parameters": built.parameters,
+        "error": error,
+        "output": str(command.output),
+    }
+    if command.json:
+        print(json.dumps(facts))
+    else:
+        told = [
+            {"fact": name, "value": value} for name, value in facts.items() if value is not None
+        ]
+        console().print(plain_table(told))
+    return 0
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuse an output that exists or cannot be written, before any work is done."""
+    if path.is_dir():
+        raise BadInput(f"The output {path} is a folder; name a file.")
+    if path.exists() and not force:
+        raise BadInput(f"The output {path} exists; add --force to replace it.")
+    if not path.parent.is_dir():
+        raise BadInput(f"The folder {path.parent} does not exist; make it first.")
+    if not os.access(path.parent, os.W_OK):
+        raise BadInput(f"The folder {path.parent} cannot be written to.")
+
+
+def inspect_command(command: Inspect) -> int:
+    from underhood.layers.base import parameter_count
+    from underhood.layers.files import read
+
+    contents = read(command.file)
+    layer = contents.layer
+    facts = {
+        "kind": type(layer).__name__,
+        "d_in": layer.d_in,
+        "d_out": layer.d_out,
+        "neurons": layer.neurons,
+        "gate_outputs": layer.gate_width,
+        "parameters": parameter_count(layer),
+        **{name: value for name, value in contents.settings.items() if value is not None},
+    }
+    if command.json:
+        arrays = {name: list(array.shape) for name, array in named_arrays(layer)}
+        print(json.dumps({**facts, "arrays": arrays, "roles": contents.roles}))
+    else:
+        show_contents(contents, facts, pictures=command.pictures)
+    return 0
+
+
+def show_contents(contents: "Contents", facts: dict[str, Any], *, pictures: bool) -> None:
+    """Facts, arrays and roles as tables, matrices as pictures."""
+    from collections import Counter
+
+    from underhood.report.terminal import console, picture, plain_table
+
+    screen = console()
+    screen.print(plain_table([{"fact": name, "value": value} for name, value in facts.items()]))
+    arrays = named_arrays(contents.layer)
+    described = [
+        {
+            "array": name,
+            "shape": "×".join(map(str, array.shape)) or "scalar",
+            "type": str(array.dtype),
+            "nonzero": int((array != 0).sum()),
+            "smallest": float(array.min()) if array.size else None,
+            "largest": float(array.max()) if array.size else None,
+        }
+        for name, array in arrays
+    ]
+    screen.print(plain_table(described))
+    if contents.roles:
+        counts = Counter(kind for kind, _ in contents.roles)
+        examples = dict(reversed(contents.roles))
+        screen.print(
+            plain_table(
+                [
+                    {"role": kind, "neurons": count, "for example": examples[kind]}
+                    for kind, count in counts.items()
+                ]
+            )
+        )
+    for name, array in arrays if pictures else []:
+        if array.ndim == 2 and array.size:
+            screen.print(picture(name, array))
+
+
+def named_arrays(layer: Any) -> list[tuple[str, Any]]:
+    """Every array of a layer under its path, λ in place of ν."""
+    from underhood.layers.decay import decay_from_nu
+    from underhood.layers.files import take_apart
+
+    arrays: dict[str, Any] = {}
+    take_apart(layer, "", arrays)
+    return [
+        (f"{name[: -len('nu')]}decay", decay_from_nu(array))
+        if name.split(".")[-1] == "nu"
+        else (name, array)
+        for name, array in arrays.items()
+    ]
+
+
+def list_command(command: List) -> int:
+    from underhood.experiments.registry import EXPERIMENTS
+    from underhood.report.terminal import console, plain_table
+
+    rows = [
+        {"name": name, "claim": one.claim}
+        | {f"{scale}, s": seconds for scale, seconds in one.budget.items()}
+        for name, one in EXPERIMENTS.items()
+    ]
+    console().print(plain_table(rows))
+    return 0
+
+
+def reproduce_command(command: Reproduce) -> int:
+    from underhood.experiments.registry import EXPERIMENTS, SCALES
+    from underhood.experiments.running import run_all, suggest
+
+    names = list(EXPERIMENTS) if "all" in command.names else list(dict.fromkeys(command.names))
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise BadInput(f"Unknown experiment {name!r}.{suggest(name, EXPERIMENTS)}")
+    if command.scale not in SCALES:
+        raise BadInput(f"Unknown scale {command.scale!r}.{suggest(command.scale, SCALES)}")
+    if command.seeds is not None and command.seeds < 1:
+        raise BadInput(f"--seeds must be at least 1, not {command.seeds}.")
+    out = command.out or Path("results") / command.scale
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"The output {out} is a file; name a folder.")
+    started = time.monotonic()
+    failed, differs = run_all(names, command.scale, command.seeds, out)
+    print(
+        f"{len(names) - failed} of {len(names)} experiments in {time.monotonic() - started:.0f} s"
+    )
+    return 1 if failed or (command.strict and differs) else 0
+
+
+def report_command(command: Report) -> int:
+    from underhood.report.results import find
+    from underhood.report.terminal import console, verdict_table
+
+    if not command.folder.is_dir():
+        raise BadInput(
+            f"The folder {command.folder} does not exist; run underhood reproduce first."
+        )
+    found = find(command.folder)
+    for problem in found.problems:
+        print(f"underhood: left out {problem}.", file=sys.stderr)
+    if not found.results:
+        raise BadInput(f"The folder {command.folder} holds no results; run underhood reproduce.")
+    console().print(verdict_table(found.results))
+    return 0
+
+
+HANDLERS: dict[type, Any] = {
+    Compile: compile_command,
+    Inspect: inspect_command,
+    List: list_command,
+    Reproduce: reproduce_command,
+    Report: report_command,
+}

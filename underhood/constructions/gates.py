@@ -6,6 +6,10 @@ it, so every gate row comes with its typical size on N(0, 1) inputs, measured on
 the two branches the one with the lighter tail becomes the gate, growth over time included:
 truncation grows with the argument's (2n+1)-th power, and a query stays as it is where a memory
 keeps growing. A branch that is constant needs no sigmoid at all.
+
+Where copies of the value are summed over time before they are subtracted (LSTM, GRU), a bias in it
+would make both grow as T and their difference drown in rounding. `split_bias` takes it out:
+G·(V + b) = G·V + b·G, and b·G is a row with a constant gate, which costs no copy.
 """
 
 from dataclasses import dataclass
@@ -15,14 +19,14 @@ import numpy as np
 from underhood.constructions.reference import gated_rnn_states
 from underhood.layers import GatedRNN
 
-# Sizes are measured on sequences of this length; longer ones have larger memories, which costs
-# truncation (their ratio to the power 2n) but never correctness at smaller ε.
-SAMPLE = (32, 128)
+# Sizes are measured at the end of sequences of this length; longer ones have larger memories, which
+# costs truncation (the ratio of sizes to the power 2n) but never correctness at smaller ε.
+SAMPLE = (32, 256)
 
 
 @dataclass(frozen=True)
 class Gates:
-    """Rows of products gate·value and their typical sizes.
+    """Rows of products gate·value, their typical sizes, and the neuron that each row feeds.
 
     In `constant` rows the gate reads no input, and `size` is its value.
     """
@@ -32,6 +36,7 @@ class Gates:
     size: np.ndarray
     value_size: np.ndarray
     constant: np.ndarray
+    neuron: np.ndarray
 
     @property
     def products(self) -> np.ndarray:
@@ -57,15 +62,27 @@ def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(first, int), np.array(where, int)
 
 
-def input_gates(rnn: GatedRNN) -> Gates:
+def input_gates(rnn: GatedRNN, *, split_bias: bool = False) -> Gates:
     """g_in: the rows over [x;1]; a row that reads the 1 alone is constant."""
     m, x = (np.asarray(W, np.float64) for W in (rnn.W_in_m, rnn.W_in_x))
     m_constant, x_constant = (~np.any(W[:, :-1], axis=1) for W in (m, x))
-    swap = x_constant & ~m_constant
+    # The branch with the larger bias is the gate, so that biases in values are few and small.
+    m_bias, x_bias = (np.abs(W[:, -1]) / lengths(W) for W in (m, x))
+    swap = (x_constant & ~m_constant) | ((x_bias > m_bias) & ~m_constant)
     gate, value = np.where(swap[:, None], x, m), np.where(swap[:, None], m, x)
     constant = m_constant | x_constant
+    neuron = np.arange(len(m))
+    if split_bias:
+        biased = np.flatnonzero(~constant & (value[:, -1] != 0))
+        one = np.zeros((len(biased), m.shape[1]))
+        one[:, -1] = 1
+        linear = value[biased, -1:] * gate[biased]
+        value[biased, -1] = 0
+        gate, value = np.concatenate([gate, one]), np.concatenate([value, linear])
+        constant = np.concatenate([constant, np.ones(len(biased), bool)])
+        neuron = np.concatenate([neuron, biased])
     size = np.where(constant, gate[:, -1], lengths(gate))
-    return Gates(gate, value, size, lengths(value), constant)
+    return Gates(gate, value, size, lengths(value), constant, neuron)
 
 
 def lengths(rows: np.ndarray) -> np.ndarray:
@@ -84,12 +101,16 @@ def output_gates(rnn: GatedRNN) -> Gates:
     swap = tails[1] < tails[0]
     gate, value = np.where(swap[:, None], x, m), np.where(swap[:, None], m, x)
     size, value_size = (np.where(swap, one, other) for one, other in (sizes[::-1], sizes))
-    return Gates(gate, value, size, value_size, np.zeros(len(m), bool))
+    return Gates(gate, value, size, value_size, np.zeros(len(m), bool), np.arange(len(m)))
 
 
 def size_and_tail(signal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Root mean square of each row, and its largest value over its early root mean square."""
-    early = np.sqrt(np.mean(signal[:, : SAMPLE[1] // 8] ** 2, axis=(0, 1)))
+    """The typical size of each row, and how far its largest value exceeds what it starts with.
+
+    The size is a quarter of the largest value in the sample: the root mean square of a Gaussian
+    signal, and more than that where tails are heavy or the signal grows.
+    """
+    early = np.sqrt(np.mean(signal[:, : SAMPLE[1] // 16] ** 2, axis=(0, 1)))
     largest = np.max(np.abs(signal), axis=(0, 1), initial=0)
-    size = np.sqrt(np.mean(signal**2, axis=(0, 1)))
+    size = largest / 4
     return np.where(size > 0, size, 1.0), largest / np.where(early > 0, early, 1.0)

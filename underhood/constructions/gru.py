@@ -1,4 +1,4 @@
-"""Gated RNN, and so attention → two GRU layers; attention → one GRU layer.
+"""Gated RNN, and so attention → two GRU layers (against the paper's Table 3).
 
 The paper (Appendix B.4, its Table 3) says that no stack of GRUs computes either: to use z as one
 branch of a product and h̃ as the other, the previous state must not interfere, but with z ≠ 1 it
@@ -16,7 +16,7 @@ Two layers, Eq. 2 with neurons h_i = λ_i h_i + G_i[x;1]·V_i[x;1] and outputs D
 layer 1  S_ia   z = σ(e_a G_i/κ_i), h̃ = tanh(ε_v V_i + S_ia)          a = 1…n
          S_v0   z = ½,              h̃ = tanh(ε_v V + S_v0)             once per distinct V
          P_i    z = 1,              h̃ = tanh(κ Σ_a a_a (S_ia − S_v0))  last step's sum, if λ_i < 1
-         Q_i    z = 1,              h̃ = tanh(ε_v c V_i)                if G_i is the constant c
+         Q_i    z = 1,              h̃ = tanh(ε_v c V_i (+ Q_i if λ_i = 1))  if G_i is the constant c
 layer 2  H_i    z = 1,              h̃ = tanh(λ_i H_i + what x_t adds)  if 0 < λ_i < 1
          Y_pb   z = σ(e_b gate_p),  h̃ = tanh(ε_v value_p + Y_pb)
          Y_p0   z = ½,              h̃ = tanh(ε_v value_p + Y_p0)       once per distinct value
@@ -26,29 +26,13 @@ For λ = 1 the sum κ Σ a_a (S_ia − S_v0) is h_i itself. Attention with N pro
 r queries and o outputs takes (nN + v + r) + ((n + 1)N + o) neurons: (nd² + 2d) + ((n + 1)d² + d) in
 the full form. The copies Y_p0 repeat their candidate's row to the letter: value_p carries weights
 of size 1/ε, and its rounding must be the same in both for the difference to cancel it.
-
-One layer. The memory and its products fit side by side: Y reads S_{t−1} through V_h, which gives
-the strictly past part; the token's own term D(value·key·query) is cubic, and tanh has a cubic part:
-24abc = (a+b+c)³ − (a+b−c)³ − (a−b+c)³ + (a−b−c)³, where everything linear cancels, and
-Σ_i c_i tanh(s_i z) = z³ + (linear) + O(s^{2n} z^{2n+3}) by the same extrapolation as above.
-Neurons: nN + v + (n + 1)N + o + 4nN.
 """
 
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import Factors
-from underhood.constructions.gated_rnn import extend
-from underhood.constructions.gates import distinct, input_gates, lengths, output_gates
-from underhood.constructions.product import (
-    LINEAR,
-    OPEN,
-    Product,
-    amplification,
-    balanced,
-    lagrange_at_zero,
-    sigmoid_epsilon,
-)
+from underhood.constructions.gates import distinct, input_gates, output_gates
+from underhood.constructions.product import LINEAR, OPEN, Product, sigmoid_epsilon
 from underhood.layers import GRU, Affine, GatedRNN, Stack
 
 # Holders carry sums with weights of size 1/ε, so they get a smaller scale still.
@@ -58,16 +42,6 @@ HOLD = {np.dtype(np.float64): 2.0**-30, np.dtype(np.float32): 2.0**-12}
 def epsilon_for(order: int, eps: float) -> float:
     """The balance of truncation and rounding; sums that never fade round more than an LRU's."""
     return sigmoid_epsilon(order, eps, rounding=20.0, power=1)
-
-
-def cubic_scale_for(order: int, eps: float) -> float:
-    """The same for the scale s of the cubes, whose error is s^{2n} against eps·s⁻²."""
-    # |coefficients| of z⁵, z⁷, … in tanh over that of z³, from its poles at ±iπ/2.
-    ratio = 3 * 2 * (2 / np.pi) ** (2 * order + 4)
-    truncation = 0.217 * 77.0**order * ratio * np.prod((np.arange(1, order + 1) / order) ** 2)
-    return balanced(
-        order, eps, truncation=float(truncation), rounding=0.027 * amplification(order, 2), power=2
-    )
 
 
 class Neurons:
@@ -114,44 +88,38 @@ def two_gru_layers(
     hold = HOLD[dtype]
     weights, total = product.weights, np.sum(product.weights)
     decay = np.asarray(rnn.decay, np.float64)
-    into, out = input_gates(rnn), output_gates(rnn)
-    products, passed = into.products, np.flatnonzero(into.constant)
-    passing = passed[decay[passed] == 0]
-    # A constant gate in front of a neuron with memory is an ordinary product with z = ½.
-    products = np.setdiff1d(np.arange(len(decay)), passing)
-    first, where = distinct(into.value[products])
-    fading = products[decay[products] < 1]
-    kept = products[(decay[products] > 0) & (decay[products] < 1)]
+    into, out = input_gates(rnn, split_bias=True), output_gates(rnn)
+    rows, lines, neuron = into.products, np.flatnonzero(into.constant), into.neuron
+    first, where = into.distinct_values()
+    fading = neuron[rows][decay[neuron[rows]] < 1]
+    kept = np.flatnonzero((decay > 0) & (decay < 1))
 
-    below = Neurons(rnn.d_in, n * len(products) + len(first) + len(fading) + len(passing))
-    S = below.add([Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in products])
-    S = S.reshape(n, len(products))
-    half = below.add([Role("copy", f"h[{products[i]}] half") for i in first])
+    below = Neurons(rnn.d_in, n * len(rows) + len(first) + len(fading) + len(lines))
+    S = below.add([Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in neuron[rows]])
+    S = S.reshape(n, len(rows))
+    half = below.add([Role("copy", f"h[{neuron[rows[i]]}] half") for i in first])
     past = below.add([Role("hold", f"h[{i}] before") for i in fading])
-    now = below.add([Role("query", f"h[{i}]") for i in passing])
-    size = np.where(into.constant, 1.0, into.size)
+    now = below.add(
+        [Role("memory" if decay[i] == 1 else "query", f"h[{i}]") for i in neuron[lines]]
+    )
     for a in range(n):
-        gate = product.scales[a] * into.gate[products] / size[products, None]
-        below.U_z[S[a]], below.b_z[S[a]] = gate[:, :-1], gate[:, -1]
-        below.U_h[S[a]] = small * into.value[products, :-1]
-        below.b_h[S[a]] = small * into.value[products, -1]
-    below.U_h[half] = small * into.value[products[first], :-1]
-    below.b_h[half] = small * into.value[products[first], -1]
-    below.accumulate(np.concatenate([S.ravel(), half]))
-    # sums [product, neuron of layer 1] = ε_v Σ_{s≤t} of the product; holders keep it for a step.
+        put(below.U_z, below.b_z, S[a], product.scales[a] * into.gate[rows] / into.size[rows, None])
+        put(below.U_h, below.b_h, S[a], small * into.value[rows])
+    put(below.U_h, below.b_h, half, small * into.value[rows[first]])
+    put(below.U_h, below.b_h, now, small * into.size[lines, None] * into.value[lines])
+    below.b_z[now] = OPEN
+    below.accumulate(np.concatenate([S.ravel(), half, now[decay[neuron[lines]] == 1]]))
+    # sums [neuron, unit of layer 1] = ε_v Σ_{s≤t} of its product; holders keep it for a step.
     sums = np.zeros((len(decay), len(below.roles)))
     for a in range(n):
-        sums[products, S[a]] = weights[a] * size[products]
-    sums[products, half[where]] = -total * size[products]
+        sums[neuron[rows], S[a]] = weights[a] * into.size[rows]
+    sums[neuron[rows], half[where]] = -total * into.size[rows]
     below.V_h[past] = hold * sums[fading]
     below.b_z[past] = OPEN
-    constant = into.size[passing, None] * into.value[passing]
-    below.U_h[now], below.b_h[now] = small * constant[:, :-1], small * constant[:, -1]
-    below.b_z[now] = OPEN
     # arrived: what layer 1 says now of each neuron, ε_v h or, where λ < 1, what x_t adds to it.
     arrived = sums.copy()
     arrived[fading, past] = -1 / hold
-    arrived[passing, now] = 1
+    arrived[neuron[lines], now] = 1
 
     m = len(out.size)
     # Without products there is nothing to hold.
@@ -189,70 +157,6 @@ def two_gru_layers(
 def add_diagonal(matrix: np.ndarray, at: np.ndarray) -> None:
     """Add 1 to some entries of the diagonal."""
     matrix[at, at] += 1
-
-
-def cubic_weights(order: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """s_i and c_i with Σ c_i tanh(s_i z) = z³ + (linear) + O(scale^{2·order} z^{2·order+3})."""
-    scales = scale * np.arange(1, order + 1) / order
-    return scales, -3 * lagrange_at_zero(order) / scales**3
-
-
-def one_gru_layer(
-    factors: Factors, d_in: int, product: Product, cubic_scale: float, dtype: np.dtype
-) -> tuple[Stack, tuple[Role, ...]]:
-    """Attention (no decay) in one layer."""
-    small, n = LINEAR[dtype], product.order
-    hold = HOLD[dtype]
-    weights, total = product.weights, np.sum(product.weights)
-    value, key, query = (
-        extend(rows, d_in) for rows in (factors.values, factors.keys, factors.R_q @ factors.queries)
-    )
-    kappa, rho, nu = (lengths(rows) for rows in (key, query, value))
-    first, where = distinct(value)
-    N, d_out, labels = len(value), len(factors.D), factors.memory_labels
-    held = d_out if N else 0
-    neurons = Neurons(d_in, n * N + len(first) + (n + 1) * N + held + 4 * n * N)
-    S = neurons.add([Role("memory", f"{one} scale {a}") for a in range(n) for one in labels])
-    S = S.reshape(n, N)
-    half = neurons.add([Role("copy", f"{labels[p]} half") for p in first])
-    Y = neurons.add([Role("product", f"{one} query scale {b}") for b in range(n) for one in labels])
-    Y = Y.reshape(n, N)
-    half_out = neurons.add([Role("copy", f"{one} query half") for one in labels])
-    before = neurons.add([Role("hold", f"y[{o}] before") for o in range(held)])
-    cubes = neurons.add(
-        [Role("query", f"{one} cube {c}{a}") for c in range(4) for a in range(n) for one in labels]
-    ).reshape(4, n, N)
-    sums = np.zeros((N, len(neurons.roles)))
-    weighted = factors.D * rho
-    for a in range(n):
-        put(neurons.U_z, neurons.b_z, S[a], product.scales[a] * key / kappa[:, None])
-        put(neurons.U_h, neurons.b_h, S[a], small * value)
-        sums[np.arange(N), S[a]] = weights[a] * kappa
-    put(neurons.U_h, neurons.b_h, half, small * value[first])
-    sums[np.arange(N), half[where]] = -total * kappa
-    for b in range(n):
-        put(neurons.U_z, neurons.b_z, Y[b], product.scales[b] * query / rho[:, None])
-        neurons.V_h[Y[b]] = sums
-    neurons.V_h[half_out] = sums
-    add_diagonal(neurons.V_h, np.concatenate([S.ravel(), half, Y.ravel(), half_out]))
-    readout = np.zeros((d_out, len(neurons.roles)))
-    for b in range(n):
-        readout[:, Y[b]] = weights[b] * weighted / small
-    readout[:, half_out] = -total * weighted / small
-    neurons.V_h[before] = hold * small * readout[:held]
-    neurons.b_z[before] = OPEN
-    readout[np.arange(held), before] = -1 / (hold * small)
-    scales, cubic = cubic_weights(n, cubic_scale)
-    a, b, c = value / nu[:, None], key / kappa[:, None], query / rho[:, None]
-    own = factors.D * (nu * kappa * rho) / 24
-    signs = ((1, 1, 1, 1), (1, 1, -1, -1), (1, -1, 1, -1), (1, -1, -1, 1))
-    for corner, (sa, sb, sc, sign) in enumerate(signs):
-        for i in range(n):
-            at = cubes[corner, i]
-            put(neurons.U_h, neurons.b_h, at, scales[i] * (sa * a + sb * b + sc * c))
-            neurons.b_z[at] = OPEN
-            readout[:, at] = sign * cubic[i] * own
-    return Stack(None, [neurons.layer()], Affine(readout)), tuple(neurons.roles)
 
 
 def put(U: np.ndarray, b: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:

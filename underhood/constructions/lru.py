@@ -33,7 +33,7 @@ NO_PHASE = -100.0
 
 def epsilon_for(order: int, eps: float) -> float:
     """The balance of truncation and rounding."""
-    return sigmoid_epsilon(order, eps, rounding=1.4, power=1)
+    return sigmoid_epsilon(order, eps, rounding=2.0, power=1)
 
 
 @dataclass(frozen=True)

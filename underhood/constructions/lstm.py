@@ -13,7 +13,8 @@ products with v distinct values take N(n² + 2n) + v neurons: d²(n² + 2n) + d 
 Two layers. The first has b_f = logit λ, o = 1, c̃ = ε_v V_p [x;1] and input gates e_a G_p/κ_p or
 zero: its outputs are the neurons of Eq. 2 in n + 1 copies, ε_v h = κ Σ_a a_a (copy_a − copy_0).
 The second forgets at once (b_f = −700), reads W_out on the recombined copies and multiplies in
-its own input gate. Neurons: (nN + copies) + (nm + copies), a copy per distinct value row.
+its own input gate. Neurons: (nN + copies + linear rows) + (nm + copies), with a copy per distinct
+value row and a linear row per neuron whose input gate has a constant branch, or two biases.
 """
 
 import numpy as np
@@ -32,8 +33,8 @@ def one_layer_epsilon(order: int, eps: float) -> float:
 
 
 def two_layer_epsilon(order: int, eps: float) -> float:
-    """The balance for two layers, one product each."""
-    return sigmoid_epsilon(order, eps, rounding=1.6, power=1)
+    """The balance for two layers, one product each; sums over time round more than an LRU's."""
+    return sigmoid_epsilon(order, eps, rounding=4.0, power=1)
 
 
 def one_lstm_layer(
@@ -105,9 +106,9 @@ def two_lstm_layers(
     """Eq. 2 in two layers."""
     small, n = LINEAR[dtype], product.order
     decay = np.asarray(rnn.decay, np.float64)
-    into, out = input_gates(rnn), output_gates(rnn)
-    p, passed = into.products, np.flatnonzero(into.constant)
-    first, where = into.distinct_values(decay)
+    into, out = input_gates(rnn, split_bias=True), output_gates(rnn)
+    p, passed, neuron = into.products, np.flatnonzero(into.constant), into.neuron
+    first, where = into.distinct_values(decay[neuron])
     # Layer 1: the scaled products, their copies behind a zero gate, and the constant rows.
     scaled = into.gate[p] / into.size[p, None]
     rows = np.concatenate([np.tile(p, n), p[first], passed])
@@ -115,7 +116,7 @@ def two_lstm_layers(
     inputs = np.zeros((len(rows), into.gate.shape[1]))
     inputs[: n * len(p)] = product.scaled(scaled)
     below = lstm(
-        f=logit(decay[rows]),
+        f=logit(decay[neuron[rows]]),
         c=small * gain[:, None] * into.value[rows],
         g=inputs,
         o=opened(len(rows), into.gate.shape[1]),
@@ -123,9 +124,9 @@ def two_lstm_layers(
     # R turns layer 1's outputs into ε_v h.
     R = np.zeros((len(decay), len(rows)))
     for a, weight in enumerate(product.weights):
-        R[p, a * len(p) + np.arange(len(p))] = weight * into.size[p]
-    R[p, n * len(p) + where] = -np.sum(product.weights) * into.size[p]
-    R[passed, n * len(p) + len(first) + np.arange(len(passed))] = 1
+        R[neuron[p], a * len(p) + np.arange(len(p))] = weight * into.size[p]
+    R[neuron[p], n * len(p) + where] = -np.sum(product.weights) * into.size[p]
+    R[neuron[passed], n * len(p) + len(first) + np.arange(len(passed))] = 1
     # Layer 2: the same gadget on W_out, whose copies repeat the candidate's row exactly.
     first_out, where_out = out.distinct_values()
     m = len(out.size)
@@ -144,9 +145,9 @@ def two_lstm_layers(
     shared = np.zeros((len(weighted), len(first_out)))
     np.add.at(shared.T, where_out, -np.sum(product.weights) * weighted.T)
     readout = np.hstack([*(weight * weighted for weight in product.weights), shared])
-    roles = [Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in p]
-    roles += [Role("copy", f"h[{p[i]}] half") for i in first]
-    roles += [Role("query", f"h[{i}]") for i in passed]
+    roles = [Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in neuron[p]]
+    roles += [Role("copy", f"h[{neuron[p[i]]}] half") for i in first]
+    roles += [Role("query" if decay[i] == 0 else "memory", f"h[{i}]") for i in neuron[passed]]
     roles += [Role("product", f"gate[{i}] scale {b}") for b in range(n) for i in range(m)]
     roles += [Role("copy", f"gate[{i}] half") for i in first_out]
     return Stack(None, [below, above], Affine(readout)), tuple(roles)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.constructions import gru, lru, lstm, mamba, mlp, reverse
+from underhood.constructions import gru, gru_single, lru, lstm, mamba, mlp, reverse
 from underhood.constructions.construction import Role
 from underhood.constructions.gated_rnn import gated_rnn, memory_roles, query_roles, side_gated_rnn
 from underhood.constructions.product import Product
@@ -115,8 +115,8 @@ def build_gru(request: Request) -> Built:
         product = choose_product(
             request, gru.epsilon_for, lambda n: (6 * n + 2) * len(factors.values)
         )
-        cubic = request.epsilon or gru.cubic_scale_for(product.order, request.eps)
-        stack, roles = gru.one_gru_layer(
+        cubic = request.epsilon or gru_single.cubic_scale_for(product.order, request.eps)
+        stack, roles = gru_single.one_gru_layer(
             factors, request.attention.d_in, product, cubic, request.dtype
         )
         return Built(stack, roles, form, product)

@@ -1,0 +1,40 @@
+"""The experiments by name; a new one is a file and a line here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from underhood.experiments import lstm_weights, reverse, table3
+from underhood.experiments.results import Outcome
+
+SCALES = ("smoke", "quick", "paper")
+
+# Called with what has been done so far, of how much.
+Tick = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A claim, the function that tests it, and its budget of seconds on two cores."""
+
+    claim: str
+    run: Callable[[str, int | None, Tick], Outcome]
+    budget: dict[str, int]
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "table3": Experiment(
+        "Layers that each kind of network needs to implement Eq. 2 and attention.",
+        table3.run,
+        {"smoke": 30, "quick": 120, "paper": 600},
+    ),
+    "lstm_weights": Experiment(
+        "The two LSTM weight tables: one layer is attention, two are a gated RNN.",
+        lstm_weights.run,
+        {"smoke": 20, "quick": 60, "paper": 300},
+    ),
+    "reverse": Experiment(
+        "Attention with decay and biases implements linear RNNs and gated RNNs.",
+        reverse.run,
+        {"smoke": 10, "quick": 30, "paper": 60},
+    ),
+}

@@ -1,0 +1,28 @@
+"""Random sources to compile: attention teachers and gated RNNs, in float64, by seed."""
+
+import numpy as np
+
+from underhood.layers import GatedRNN, LinearAttention
+
+
+def random_teacher(d: int, seed: int) -> LinearAttention:
+    """Square weights with entries N(0, 1/d)."""
+    rng = np.random.default_rng([1, d, seed])
+    return LinearAttention(*(rng.normal(size=(d, d)) / np.sqrt(d) for _ in range(3)))
+
+
+def random_gated_rnn(d: int, seed: int, *, hidden: int = 12, gated: int = 10) -> GatedRNN:
+    """Weights N(0, 1/fan-in); λ is 0, 1, and uniform on (0, 1) for the other neurons."""
+    rng = np.random.default_rng([2, d, seed])
+
+    def weights(rows: int, columns: int) -> np.ndarray:
+        return rng.normal(size=(rows, columns)) / np.sqrt(columns)
+
+    return GatedRNN(
+        W_in_m=weights(hidden, d + 1),
+        W_in_x=weights(hidden, d + 1),
+        decay=np.concatenate([[0.0, 1.0], rng.uniform(size=hidden - 2)]),
+        W_out_m=weights(gated, hidden),
+        W_out_x=weights(gated, hidden),
+        D=weights(d, gated),
+    )
