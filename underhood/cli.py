@@ -5,6 +5,8 @@ one line on stderr that says what to change, nothing half-written.
 """
 
 import contextlib
+import dataclasses
+import difflib
 import io
 import json
 import os
@@ -145,17 +147,24 @@ def parse(arguments: list[str]) -> Any:
 
 
 def one_line(framed: str, arguments: list[str]) -> str:
-    """The first part of a framed message, and the first suggestion in it if there is one."""
-    lines = [line.strip(" │╭╮╰╯") for line in framed.splitlines()]
-    lines = [line for line in lines[1:] if line]
-    parts = " ".join(line if line.strip("─") else "\n" for line in lines).split("\n")
-    told = parts[0].strip().rstrip(".:")
-    for part in parts[1:]:
-        if part.strip().startswith("Perhaps you meant:"):
-            told += f"; did you mean {part.split(':', 1)[1].split()[0]}?"
-    known = ("compile", "inspect", "list", "reproduce", "report")
-    command = f" {arguments[0]}" if arguments and arguments[0] in known else ""
-    return f"{told}{'' if told.endswith('?') else '.'} See underhood{command} --help."
+    """The first sentence of a framed message, and the nearest option where one was misspelt."""
+    # A title, then parts between rules; terminals without box drawing get rules of hyphens.
+    lines = [line.strip(" │╭╮╰╯") for line in framed.splitlines()[1:]]
+    lines = lines[1:] if lines and not lines[0].strip("─-") else lines
+    rules = [i for i, line in enumerate(lines) if line and not line.strip("─-")]
+    told = " ".join(line for line in lines[: rules[0] if rules else None] if line)
+    told = told.split(" Got errors:")[0].strip().rstrip(".:")
+    named = {kind.__name__.lower(): kind for kind in HANDLERS}
+    command = arguments[0] if arguments and arguments[0] in named else None
+    if command is None:
+        near = difflib.get_close_matches(arguments[0], named, n=1) if arguments else []
+    else:
+        options = [f"--{field.name}" for field in dataclasses.fields(named[command])]
+        wrong = [word.rstrip(",:") for word in told.split() if word.startswith("--")]
+        unknown = [word for word in wrong if word not in options]
+        near = difflib.get_close_matches(unknown[0], options, n=1) if unknown else []
+    hint = f"; did you mean {near[0]}?" if near else "."
+    return f"{told}{hint} See underhood{f' {command}' if command else ''} --help."
 
 
 def compile_command(command: Compile) -> int:

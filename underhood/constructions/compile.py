@@ -1,6 +1,7 @@
 """`compile`: from a source and the name of a target to a `Construction`, or to a refusal."""
 
 import difflib
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -31,10 +32,10 @@ def compile(
     """The target network that computes the source's function.
 
     source: LinearAttention or MultiHead; or a GatedRNN for lru, lru_in_out, lru_in_out_mlp, mamba,
-    lstm, gru and decayed_attention. form: full, compact, low_rank or minimal (how attention is
-    written as products; by default minimal where the target is exact, and the most accurate one
-    where it is linearised). order, epsilon: of the linearisation (`product.py`), chosen for the
-    dtype unless given. layers: 1 or 2, where both are possible. activation: of lru_in_out_mlp.
+    lstm, gru and decayed_attention. form: full, compact, low_rank or minimal, which is the default:
+    how attention is written as products. order, epsilon: of the linearisation (`product.py`),
+    chosen for the dtype unless given. layers: 1 or 2, where both are possible. activation: of
+    lru_in_out_mlp.
     Raises ImpossibleConstruction with all reasons when there is no such network.
     """
     kind = TARGETS[one_of("target", target, TARGETS)]
@@ -50,6 +51,8 @@ def compile(
     request = Request(source, attention, form, precision, order, epsilon, layers, activation)
     if reasons := reasons_against(request, target, kind):
         raise ImpossibleConstruction(f"{type(source).__name__} → {target}", reasons)
+    if attention is not None and kind.has_forms:
+        request = replace(request, form=form or "minimal")
     built = kind.build(request)
     layer = jax.tree.map(
         lambda leaf: np.asarray(leaf, precision) if eqx.is_inexact_array(leaf) else leaf,
@@ -61,7 +64,7 @@ def compile(
     return Construction(
         source=source,
         target=target,
-        form=built.form,
+        form=request.form,
         layer=layer,
         roles=built.roles,
         exact=not kind.linearised,

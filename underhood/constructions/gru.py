@@ -1,7 +1,7 @@
 """Gated RNN, and so attention → two GRU layers (against the paper's Table 3).
 
 The paper (Appendix B.4, its Table 3) says that no stack of GRUs computes either: to use z as one
-branch of a product and h̃ as the other, the previous state must not interfere, but with z ≠ 1 it
+branch of a product and h̃ as the other, the previous state must not interfere, but unless z = 1 it
 does, through (1 − z)⊙h. The argument overlooks that h̃ may return what leaks: with r = 1 and
 h̃ = tanh(u + h_{t−1}) in its linear range,
 

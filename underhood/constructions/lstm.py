@@ -47,7 +47,7 @@ def one_lstm_layer(
     )
     kappa, rho = (lengths(rows)[:, None] for rows in (key, query))
     first, where = distinct(np.column_stack([value, factors.decay]))
-    N, v = len(value), len(first)
+    v = len(first)
     none = np.zeros_like(value)
     e = product.scales
     # Rows of (value, input gate, output gate), in the order A, B, C, E.
@@ -75,14 +75,34 @@ def one_lstm_layer(
         + [-w[b] * total * weighted for b in range(n)]
         + [shared]
     )
-    layer = lstm(f=logit(decay), c=small * values, g=inputs, o=outputs)
+    order = cancelling_order(n, where, v)
+    layer = lstm(f=logit(decay[order]), c=small * values[order], g=inputs[order], o=outputs[order])
     labels = factors.memory_labels
     roles = [Role("memory", f"{one} A{a}{b}") for a in range(n) for b in range(n) for one in labels]
     roles += [Role("memory", f"{one} B{a}") for a in range(n) for one in labels]
     roles += [Role("copy", f"{one} C{b}") for b in range(n) for one in labels]
     roles += [Role("copy", f"{labels[p]} E") for p in first]
-    assert len(roles) == N * (n * n + 2 * n) + v
-    return Stack(None, [layer], Affine(readout)), tuple(roles)
+    return Stack(None, [layer], Affine(readout[:, order])), tuple(roles[i] for i in order)
+
+
+def cancelling_order(n: int, where: np.ndarray, v: int) -> np.ndarray:
+    """Neurons A, B, C, E in an order in which the readout's terms cancel as they are summed.
+
+    Its weights are of size ε⁻², and what a running sum reaches is what it rounds by.
+    """
+    N = len(where)
+    A, B, C = np.split(np.arange(N * (n * n + 2 * n)), [N * n * n, N * (n * n + n)])
+    A, B, C = A.reshape(n, n, N), B.reshape(n, N), C.reshape(n, N)
+    order: list[int] = []
+    for place in range(v):
+        products = np.flatnonzero(where == place)
+        for p in products:
+            for a in range(n):
+                order += [*A[a, :, p], B[a, p]]
+        for p in products:
+            order += [*C[:, p]]
+        order.append(N * (n * n + 2 * n) + place)
+    return np.array(order, int)
 
 
 def logit(decay: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ symmetric, so k(k−1)/2 of its entries are copies. That block costs k(k+1)/2 pr
 identity in `factors.symmetric`, every other entry costs one.
 
 No gated RNN with λ in [0, 1] does it with fewer neurons or gate outputs: docs/minimal.md.
-Every basis is orthonormal, so nothing is inverted and nothing is amplified.
+Every basis is orthonormal, so for one head nothing is inverted and nothing is amplified.
 
 Several heads share their queries, and in a gated RNN their memory too: a variable that is a linear
 combination of others with the same decay is read as that combination instead of being stored.

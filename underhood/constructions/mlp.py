@@ -1,8 +1,10 @@
 """Gated RNN, and so attention → one LRU In-Out layer whose gates are MLPs (Appendix B.1).
 
 The paper says that this layer cannot, having no products. That holds for ReLU, and here is a proof:
-on one token the layer is a composition of linear maps and ReLUs, so piecewise linear, while
-attention there is a cubic polynomial W_V x xᵀM x; the two differ unless the cubic vanishes.
+an output of the layer is a composition of linear maps and ReLUs, so a piecewise linear function of
+the tokens so far, while attention is a homogeneous cubic polynomial of them, W_V(Σ x xᵀ)M x_t. On
+some open set the first is linear; a polynomial that is linear there is linear everywhere, and a
+homogeneous cubic is that only if it is zero, that is if W_V = 0 or M = 0.
 
 With a smooth activation φ it can, in the sense ε → 0 in which the LSTM and the LRU can. Let
 F(z) = φ(b + z) + φ(b − z), which is even: F(z) = 2φ(b) + φ″(b) z² + O(z⁴). Then
@@ -57,7 +59,7 @@ SMOOTH = {
 
 def epsilon_for(order: int, eps: float, activation: str) -> float:
     """The balance; where φ(b) = 0 the hidden units are small and rounding grows as ε⁻¹ only."""
-    curve = SMOOTH[activation]
+    curve = SMOOTH.get(activation, SMOOTH["gelu"])
     vanishing = activation in ("gelu", "silu")
     return balanced(
         order,
@@ -120,7 +122,8 @@ def lru_in_out_mlp(
     rnn: GatedRNN, order: int, epsilon: float, activation: str
 ) -> tuple[Stack, tuple[Role, ...]]:
     """Eq. 2 in one layer with a smooth activation."""
-    curve = SMOOTH[activation]
+    # Without a smooth activation the source is zero, and no unit will be bent.
+    curve = SMOOTH.get(activation, SMOOTH["gelu"])
     into = input_gates(rnn)
     p, passed = into.products, np.flatnonzero(into.constant)
     chosen = Gates(*(getattr(into, field.name)[p] for field in fields(into)))

@@ -1,7 +1,7 @@
 """Sources evaluated from their definitions, token by token, in NumPy and float64.
 
-These share no code with the layers: what a construction is measured against must not be able to
-repeat the layer's mistakes.
+No layer's forward pass is used: what a construction is measured against must not be able to repeat
+the layer's mistakes.
 """
 
 import numpy as np

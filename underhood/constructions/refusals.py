@@ -47,20 +47,28 @@ def reasons_against(request: Request, target: str, kind: Target) -> list[str]:
             reasons.append(f"The target is exact, so {' and '.join(named)} cannot be set.")
     if request.activation is not None and target != "lru_in_out_mlp":
         reasons.append("activation= belongs to lru_in_out_mlp.")
-    if target == "lru_in_out_mlp" and request.activation in mlp.PIECEWISE_LINEAR:
+    piecewise = target == "lru_in_out_mlp" and request.activation in mlp.PIECEWISE_LINEAR
+    if piecewise and not (attention is not None and is_zero(attention)):
         reasons.append(
-            f"On one token the layer with {request.activation} is a piecewise linear function "
-            "of the input. Attention and Eq. 2 are polynomials of degree three and four there, "
-            "and a piecewise linear function equals such a polynomial only where it vanishes. "
-            "A smooth activation works to any accuracy: "
+            f"An output of the layer with {request.activation} is a piecewise linear function of "
+            "the tokens, so linear on some open set. Attention is a homogeneous cubic polynomial "
+            "of them and Eq. 2 in general a quartic, which are linear on no open set unless they "
+            "are zero. A smooth activation works to any accuracy: "
             f"use activation={' or '.join(map(repr, mlp.SMOOTH))}."
         )
     if attention is not None:
-        reasons += reasons_against_attention(request, attention, target)
+        reasons += reasons_against_attention(request, attention, target, kind)
     return reasons
 
 
-def reasons_against_attention(request: Request, attention: Attention, target: str) -> list[str]:
+def is_zero(attention: Attention) -> bool:
+    """Whether every output is zero, which any network can compute."""
+    return len(FORMS["minimal"](attention, True).values) == 0
+
+
+def reasons_against_attention(
+    request: Request, attention: Attention, target: str, kind: Target
+) -> list[str]:
     """What the source's biases, decay and heads stand against."""
     reasons = []
     if attention.biased and target == "side_gated_rnn":
@@ -69,12 +77,11 @@ def reasons_against_attention(request: Request, attention: Attention, target: st
         reasons.append(
             "One GRU layer only sums (λ = 1), so the source must not decay; use layers=2."
         )
-    if target == "mamba_block":
-        if len(attention.heads) > 1:
-            reasons.append("One Mamba block shares B and C between its channels: one head only.")
-        if request.form is not None:
-            reasons.append("form= has no meaning for the block, which holds x kᵀ whole.")
-    if request.form == "compact" and target != "mamba_block":
+    if target == "mamba_block" and len(attention.heads) > 1:
+        reasons.append("One Mamba block shares B and C between its channels: one head only.")
+    if request.form is not None and not kind.has_forms:
+        reasons.append("form= has no meaning for this target, which holds x kᵀ whole.")
+    elif request.form == "compact":
         try:
             FORMS["compact"](attention, True)
         except ImpossibleConstruction as refusal:

@@ -24,7 +24,10 @@ DTYPES: dict[str, np.dtype] = {"float64": np.dtype(np.float64), "float32": np.dt
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for, with names resolved and defaults still open (None)."""
+    """What was asked for, names resolved; None where a default is still open.
+
+    `attention` and `form` are None for a source that is a gated RNN already.
+    """
 
     source: Source
     attention: Attention | None
@@ -39,30 +42,22 @@ class Request:
     def eps(self) -> float:
         return float(np.finfo(self.dtype).eps)
 
-    def factors(self, *, single: bool, default: str = "minimal") -> Factors:
-        """The source's factors in the form asked for."""
-        assert self.attention is not None
-        return FORMS[self.form or default](self.attention, single)
+    def factors(self, *, single: bool) -> Factors:
+        """The attention's factors; with `single` every product reads one memory variable."""
+        assert self.attention is not None and self.form is not None
+        return FORMS[self.form](self.attention, single)
 
-    def accurate_form(self) -> str:
-        """The default of linearised targets: the paper's products, without those of rank zero.
-
-        The minimal form has fewer products but larger ones, which costs a factor of about 1.6
-        in rounding; where only rounding limits the error, accuracy comes first.
-        """
-        if self.form is not None:
-            return self.form
-        assert self.attention is not None
-        sizes = {
-            name: len(FORMS[name](self.attention, True).values) for name in ("full", "low_rank")
-        }
-        return "low_rank" if sizes["low_rank"] < sizes["full"] else "full"
-
-    def rnn(self) -> tuple[GatedRNN, tuple[Role, ...] | None]:
-        """The source as a gated RNN, and its roles if it was attention."""
+    def rnn(self, *, single: bool = True) -> tuple[GatedRNN, tuple[Role, ...]]:
+        """The source as a gated RNN, and the roles of its neurons."""
         if isinstance(self.source, GatedRNN):
-            return self.source, None
+            return self.source, roles_by_decay(self.source)
         assert self.attention is not None
-        factors = FORMS[self.accurate_form()](self.attention, True)
+        factors = self.factors(single=single)
         roles = memory_roles(factors) + query_roles(factors)
         return gated_rnn(factors, self.attention.d_in), roles
+
+
+def roles_by_decay(rnn: GatedRNN) -> tuple[Role, ...]:
+    """λ = 0 passes on, anything else remembers."""
+    kinds = np.where(np.asarray(rnn.decay) == 0, "query", "memory")
+    return tuple(Role(str(kind), f"h[{i}]") for i, kind in enumerate(kinds))

@@ -12,8 +12,8 @@ from underhood.constructions import gru, gru_single, lru, lstm, mamba, mlp, reve
 from underhood.constructions.construction import Role
 from underhood.constructions.gated_rnn import gated_rnn, memory_roles, query_roles, side_gated_rnn
 from underhood.constructions.product import Product
-from underhood.constructions.request import FORMS, Request
-from underhood.layers import GatedRNN, Layer
+from underhood.constructions.request import Request
+from underhood.layers import Layer
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,6 @@ class Built:
 
     layer: Layer
     roles: tuple[Role, ...]
-    form: str | None = None
     product: Product | None = None
 
 
@@ -34,6 +33,7 @@ class Target:
     from_attention: tuple[int, ...]
     from_gated_rnn: tuple[int, ...]
     linearised: bool
+    has_forms: bool = True
 
 
 # An LSTM or GRU of n neurons stores n² numbers per recurrent matrix, so the default order stops
@@ -46,7 +46,7 @@ def choose_product(
     epsilon_for: Callable[[int, float], float],
     neurons_at: Callable[[int], int] | None = None,
 ) -> Product:
-    """The order and ε asked for; else the order of smallest error at a sensible size."""
+    """The order and ε asked for; else the order past which the error hardly falls any more."""
     order = request.order
     if order is None:
         order = 3 if request.dtype == np.float64 else 4
@@ -60,12 +60,12 @@ def build_gated_rnn(request: Request) -> Built:
     factors = request.factors(single=False)
     assert request.attention is not None
     roles = memory_roles(factors) + query_roles(factors)
-    return Built(gated_rnn(factors, request.attention.d_in), roles, request.form or "minimal")
+    return Built(gated_rnn(factors, request.attention.d_in), roles)
 
 
 def build_side_gated_rnn(request: Request) -> Built:
     factors = request.factors(single=True)
-    return Built(side_gated_rnn(factors), memory_roles(factors), request.form or "minimal")
+    return Built(side_gated_rnn(factors), memory_roles(factors))
 
 
 def build_lru(request: Request) -> Built:
@@ -73,13 +73,13 @@ def build_lru(request: Request) -> Built:
     product = choose_product(request, lru.epsilon_for)
     stack = lru.two_lru_layers(rnn, product)
     passing = lru.pass_roles(stack.layers[0].neurons)
-    return Built(stack, passing + (roles or plain_roles(rnn)), form_of(request), product)
+    return Built(stack, passing + roles, product)
 
 
 def build_lru_in_out(request: Request) -> Built:
     rnn, roles = request.rnn()
     product = choose_product(request, lru.epsilon_for)
-    return Built(lru.lru_in_out(rnn, product), roles or plain_roles(rnn), form_of(request), product)
+    return Built(lru.lru_in_out(rnn, product), roles, product)
 
 
 def build_lru_in_out_mlp(request: Request) -> Built:
@@ -87,31 +87,29 @@ def build_lru_in_out_mlp(request: Request) -> Built:
     activation = request.activation or "gelu"
     product = choose_product(request, lambda n, eps: mlp.epsilon_for(n, eps, activation))
     stack, roles = mlp.lru_in_out_mlp(rnn, product.order, product.epsilon, activation)
-    return Built(stack, roles, form_of(request), product)
+    return Built(stack, roles, product)
 
 
 def build_lstm(request: Request) -> Built:
     if request.attention is not None and request.layers != 2:
-        form = request.accurate_form()
-        factors = FORMS[form](request.attention, True)
+        factors = request.factors(single=True)
         product = choose_product(
             request, lstm.one_layer_epsilon, lambda n: len(factors.values) * (n * n + 2 * n)
         )
         stack, roles = lstm.one_lstm_layer(factors, request.attention.d_in, product, request.dtype)
-        return Built(stack, roles, form, product)
+        return Built(stack, roles, product)
     rnn, _ = request.rnn()
     product = choose_product(
         request, lstm.two_layer_epsilon, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width)
     )
     stack, roles = lstm.two_lstm_layers(rnn, product, request.dtype)
-    return Built(stack, roles, form_of(request), product)
+    return Built(stack, roles, product)
 
 
 def build_gru(request: Request) -> Built:
     if request.layers == 1:
         assert request.attention is not None
-        form = request.accurate_form()
-        factors = FORMS[form](request.attention, True)
+        factors = request.factors(single=True)
         product = choose_product(
             request, gru.epsilon_for, lambda n: (6 * n + 2) * len(factors.values)
         )
@@ -119,23 +117,23 @@ def build_gru(request: Request) -> Built:
         stack, roles = gru_single.one_gru_layer(
             factors, request.attention.d_in, product, cubic, request.dtype
         )
-        return Built(stack, roles, form, product)
+        return Built(stack, roles, product)
     rnn, _ = request.rnn()
     product = choose_product(
         request, gru.epsilon_for, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width)
     )
     stack, roles = gru.two_gru_layers(rnn, product, request.dtype)
-    return Built(stack, roles, form_of(request), product)
+    return Built(stack, roles, product)
 
 
 def build_mamba(request: Request) -> Built:
     if request.attention is not None and request.layers != 2:
         factors = request.factors(single=True)
         layer = mamba.one_mamba_layer(factors, request.attention.d_in)
-        return Built(layer, memory_roles(factors), request.form or "minimal")
-    rnn, roles = exact_rnn(request)
+        return Built(layer, memory_roles(factors))
+    rnn, roles = request.rnn(single=False)
     products = tuple(Role("product", f"gate[{p}]") for p in range(rnn.gate_width))
-    return Built(mamba.two_mamba_layers(rnn), roles + products, exact_form(request))
+    return Built(mamba.two_mamba_layers(rnn), roles + products)
 
 
 def build_mamba_block(request: Request) -> Built:
@@ -144,33 +142,10 @@ def build_mamba_block(request: Request) -> Built:
 
 
 def build_decayed_attention(request: Request) -> Built:
-    rnn, roles = exact_rnn(request)
+    rnn, roles = request.rnn(single=False)
     stack = reverse.two_attention_layers(rnn)
     products = tuple(Role("product", f"gate[{p}]") for p in range(rnn.gate_width))
-    return Built(stack, (roles + products)[: stack.neurons], exact_form(request))
-
-
-def exact_rnn(request: Request) -> tuple[GatedRNN, tuple[Role, ...]]:
-    """The source as the smallest gated RNN."""
-    if isinstance(request.source, GatedRNN):
-        return request.source, plain_roles(request.source)
-    built = build_gated_rnn(request)
-    assert isinstance(built.layer, GatedRNN)
-    return built.layer, built.roles
-
-
-def exact_form(request: Request) -> str | None:
-    return None if request.attention is None else request.form or "minimal"
-
-
-def form_of(request: Request) -> str | None:
-    return None if request.attention is None else request.accurate_form()
-
-
-def plain_roles(rnn: GatedRNN) -> tuple[Role, ...]:
-    """Roles by λ: 0 passes on, anything else remembers."""
-    kinds = np.where(np.asarray(rnn.decay) == 0, "query", "memory")
-    return tuple(Role(str(kind), f"h[{i}]") for i, kind in enumerate(kinds))
+    return Built(stack, (roles + products)[: stack.neurons])
 
 
 TARGETS: dict[str, Target] = {
@@ -180,7 +155,7 @@ TARGETS: dict[str, Target] = {
     "lru_in_out": Target(build_lru_in_out, (1,), (1,), linearised=True),
     "lru_in_out_mlp": Target(build_lru_in_out_mlp, (1,), (1,), linearised=True),
     "mamba": Target(build_mamba, (1, 2), (2,), linearised=False),
-    "mamba_block": Target(build_mamba_block, (1,), (), linearised=False),
+    "mamba_block": Target(build_mamba_block, (1,), (), linearised=False, has_forms=False),
     "lstm": Target(build_lstm, (1, 2), (2,), linearised=True),
     "gru": Target(build_gru, (2, 1), (2,), linearised=True),
     "decayed_attention": Target(build_decayed_attention, (2,), (2,), linearised=False),

@@ -42,9 +42,9 @@ def problems_of(module: Any) -> list[str]:
     """Everything that is wrong with the arrays of a module, judged by its own annotations."""
     problems = []
     sizes: dict[str, tuple[int, str]] = {}
-    for name, dimensions in annotated_arrays(type(module)):
+    for name, dimensions, optional in annotated_arrays(type(module)):
         value = getattr(module, name)
-        if value is None:
+        if value is None and optional:
             continue
         if (problem := number_problem(name, value)) is not None:
             problems.append(problem)
@@ -63,12 +63,13 @@ def problems_of(module: Any) -> list[str]:
     return problems
 
 
-def annotated_arrays(kind: type) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The array fields of a class with the names of their dimensions."""
+def annotated_arrays(kind: type) -> Iterator[tuple[str, tuple[str, ...], bool]]:
+    """The array fields of a class: name, names of the dimensions, and whether it may be None."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        for hint in (hints[field.name], *typing.get_args(hints[field.name])):
+        choices = typing.get_args(hints[field.name])
+        for hint in (hints[field.name], *choices):
             text = getattr(hint, "dim_str", None)
             if text is not None:
-                yield field.name, tuple(text.split())
+                yield field.name, tuple(text.split()), type(None) in choices
                 break

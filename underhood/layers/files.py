@@ -157,7 +157,7 @@ def read_own(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> Conten
 def take_apart(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
     """A value as JSON, its arrays collected under their paths."""
     if eqx.is_array(value):
-        tensors[path] = np.ascontiguousarray(value)
+        tensors[path] = np.asarray(value, order="C")
         return "tensor"
     if isinstance(value, eqx.Module):
         inner = {

@@ -31,18 +31,24 @@ def linear_recurrence(
     initial: Inexact[Array, " n"] | None = None,
     form: Form | None = None,
 ) -> States:
-    """All states of h_t = λ⊙h_{t−1} + u_t; picks the form by length unless told."""
+    """All states of h_t = λ⊙h_{t−1} + u_t; picks the form by device and length unless told."""
     decay, inputs = jnp.asarray(decay), jnp.asarray(inputs)
     dtype = jnp.result_type(decay, inputs)
     if initial is None:
         initial = jnp.zeros(inputs.shape[1:], dtype)
-    if form is None:
-        short = CHUNK if decay.ndim == 1 else 16 * CHUNK
-        if inputs.shape[0] > short:
-            form = chunkwise
-        else:
-            form = decay_matrix if decay.ndim == 1 else associative
+    form = form or best_form(decay.ndim == 1, inputs.shape[0], jax.default_backend())
     return form(decay.astype(dtype), inputs.astype(dtype), initial.astype(dtype))
+
+
+def best_form(constant: bool, time: int, backend: str) -> Form:
+    """The fastest form that is linear in time (`benchmarks/recurrence.py`).
+
+    A CPU runs the scan at the speed of its memory. An accelerator waits for a launch per token, so
+    there matrix products win, unless the decay changes and has no powers to share between chunks.
+    """
+    if backend == "cpu" or not constant:
+        return scan
+    return decay_matrix if time <= CHUNK else chunkwise
 
 
 def naive(decay: Decay, inputs: States, initial: Inexact[Array, " n"]) -> States:

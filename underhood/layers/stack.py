@@ -52,6 +52,11 @@ class Stack(Layer):
         self.needs_x64 = needs_x64
 
     def __check_init__(self) -> None:
+        if not isinstance(self.needs_x64, bool):
+            raise BadInput(f"Stack: needs_x64 is True or False, not {self.needs_x64!r}.")
+        for name, end in (("embed", self.embed), ("readout", self.readout)):
+            if not isinstance(end, Affine | None):
+                raise BadInput(f"Stack: {name} is a {type(end).__name__}, not an Affine or None.")
         if not self.layers:
             raise BadInput("Stack needs at least one layer.")
         for number, layer in enumerate(self.layers):

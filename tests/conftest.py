@@ -1,0 +1,69 @@
+"""What all tests share: shapes checked at run time, float64 on request, repeatable draws."""
+
+import os
+import warnings
+
+# Before JAX is imported: the tests need no accelerator, and a device is slow to start.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import beartype.roar
+import hypothesis
+import jax
+import jaxtyping
+import pytest
+
+# Every function of the package checks the shapes and types that its annotations promise.
+# The tower: `float` in an annotation also takes an int, as mypy and PEP 484 read it.
+CHECKER = (
+    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True, "
+    "warning_cls_on_decorator_exception=beartype.roar.BeartypeClawDecorWarning))"
+)
+jaxtyping.install_import_hook("underhood", CHECKER)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    # beartype refuses parameters whose type is a Protocol that is not @runtime_checkable, so
+    # this one function stays unchecked; any other that cannot be checked is an error.
+    warnings.filterwarnings(
+        "ignore",
+        message=r"Class method underhood\.layers\.stack\.Stack\.init\(\)",
+        category=beartype.roar.BeartypeClawDecorWarning,
+    )
+    import underhood  # noqa: F401
+
+# A result must not depend on what an earlier run left on the disk.
+jax.config.update("jax_enable_compilation_cache", False)
+
+# No deadline, because the first example of a size compiles; no database and no fresh seed, so
+# that every machine sees the same examples.
+hypothesis.settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, database=None, print_blob=True
+)
+hypothesis.settings.load_profile("repeatable")
+
+
+# One per module, because hypothesis refuses fixtures that are made anew for every test.
+@pytest.fixture(scope="module")
+def x64():
+    """float64 for a whole file: `pytestmark = pytest.mark.usefixtures("x64")`."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def quick_compile():
+    """Compile with few optimisations: for tests that run many small functions once each."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def unhooked():
+    """The package as its users run it, for tests of what it says about input it refuses.
+
+    The hook would answer first, with a TypeCheckError.
+    """
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

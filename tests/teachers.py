@@ -1,0 +1,63 @@
+"""Random sources for the tests: sizes, ranks and overlaps as asked for, in float64."""
+
+import numpy as np
+
+import underhood as uh
+
+
+def low_rank(rng: np.random.Generator, rows: int, columns: int, rank: int) -> np.ndarray:
+    """A random matrix of a given rank, entries of size about one."""
+    if rank == 0:
+        return np.zeros((rows, columns))
+    return rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns)) / np.sqrt(rank)
+
+
+def attention(
+    d: int,
+    seed: int = 0,
+    *,
+    d_v: int | None = None,
+    d_k: int | None = None,
+    rank_v: int | None = None,
+    rank_m: int | None = None,
+    **extra: np.ndarray,
+) -> uh.LinearAttention:
+    """Attention with rank(W_V) = rank_v and rank(M) = rank_m, full unless given."""
+    rng = np.random.default_rng([d, seed])
+    d_v, d_k = d_v or d, d_k or d
+    rank_v = min(d_v, d) if rank_v is None else rank_v
+    rank_m = min(d_k, d) if rank_m is None else rank_m
+    W_K, W_Q = (low_rank(rng, d_k, d, rank_m) for _ in range(2))
+    if 0 < rank_m < min(d_k, d):
+        # W_KᵀW_Q keeps the rank only if the two share their range.
+        W_Q = W_K @ rng.normal(size=(d, d)) / np.sqrt(d)
+    return uh.LinearAttention(low_rank(rng, d_v, d, rank_v), W_K, W_Q, **extra)
+
+
+def overlapping(d: int, rank_v: int, rank_m: int, k: int, seed: int = 0) -> uh.LinearAttention:
+    """Square attention whose row space of W_V and column space of M share k dimensions."""
+    rng = np.random.default_rng([d, rank_v, rank_m, k, seed])
+    basis = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    A = basis[:, :rank_v]
+    B = np.hstack([basis[:, :k], basis[:, rank_v : rank_v + rank_m - k]])
+    W_V = rng.normal(size=(d, rank_v)) @ A.T
+    M = B @ rng.normal(size=(rank_m, d))
+    W_K = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return uh.LinearAttention(W_V, W_K, W_K @ M)
+
+
+def gated_rnn(d: int, seed: int = 0, hidden: int = 12, gated: int = 10) -> uh.GatedRNN:
+    """A random gated RNN with λ = 0, λ = 1, and the rest inside (0, 1)."""
+    rng = np.random.default_rng([7, d, seed])
+
+    def weights(rows: int, columns: int) -> np.ndarray:
+        return rng.normal(size=(rows, columns)) / np.sqrt(columns)
+
+    return uh.GatedRNN(
+        W_in_m=weights(hidden, d + 1),
+        W_in_x=weights(hidden, d + 1),
+        decay=np.concatenate([[0.0, 1.0], rng.uniform(size=hidden - 2)]),
+        W_out_m=weights(gated, hidden),
+        W_out_x=weights(gated, hidden),
+        D=weights(3, gated),
+    )

@@ -1,0 +1,208 @@
+"""The command line: what it prints, what it refuses, and with which status."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from teachers import gated_rnn
+
+import underhood as uh
+from underhood.cli import main
+
+pytestmark = pytest.mark.usefixtures("unhooked")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the files that the commands below name."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+
+    def weights(name: str, **tensors: np.ndarray) -> None:
+        good = {one: rng.normal(size=(3, 3)) for one in ("W_V", "W_K", "W_Q")}
+        chosen = {key: value for key, value in {**good, **tensors}.items() if value is not None}
+        safetensors.numpy.save_file(chosen, f"{name}.safetensors")
+
+    weights("good")
+    weights("biased", b_V=np.ones(3))
+    weights("decaying", decay=np.array([1, 0.5, 0.0]))
+    weights("singular", W_V=np.diag([1.0, 1, 0]), W_K=np.diag([1.0, 0, 0]))
+    weights("vector", W_V=np.ones(3))
+    weights("cube", W_V=np.ones((2, 2, 2)))
+    weights("mismatched", W_V=np.ones((3, 4)))
+    weights("keys", W_K=np.ones((2, 3)))
+    weights("nan", W_K=np.full((3, 3), np.nan))
+    weights("infinite", W_Q=np.full((3, 3), np.inf))
+    weights("integers", W_V=np.eye(3, dtype=np.int64))
+    weights("truths", W_V=np.eye(3, dtype=bool))
+    weights("complex", W_V=np.eye(3).astype(np.complex64))
+    weights("half_missing", W_Q=None)
+    weights("extra", W_O=np.eye(3))
+    weights("bad_bias", b_V=np.ones(4))
+    weights("bad_decay", decay=np.array([1, 2.0, 0.5]))
+    weights("nan_decay", decay=np.array([1, np.nan, 0.5]))
+    weights("short_decay", decay=np.array([1.0]))
+    safetensors.numpy.save_file({"layer.0.weight": np.eye(2)}, "foreign.safetensors")
+    safetensors.numpy.save_file({}, "nothing.safetensors")
+    whole = Path("good.safetensors").read_bytes()
+    Path("truncated.safetensors").write_bytes(whole[:-8])
+    Path("headless.safetensors").write_bytes(whole[:20])
+    Path("empty.safetensors").touch()
+    Path("text.safetensors").write_text("W_V: 1, 2, 3")
+    Path("huge.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
+    np.save("objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+    os.rename("objects.npy", "objects.safetensors")
+    Path("exists.safetensors").touch()
+    uh.save("rnn.safetensors", gated_rnn(3))
+    uh.save("lstm.safetensors", uh.LSTM.init(d_in=2, hidden=2, key=jax.random.key(0)))
+    os.mkdir("locked")
+    os.mkdir("results")
+    Path("file").touch()
+    os.mkdir("broken")
+    os.mkdir("broken/table3")
+    Path("broken/table3/result.json").write_text("{")
+    return tmp_path
+
+
+REFUSED = {
+    # Files that are not what they should be.
+    "compile absent.safetensors -o x": "No such file",
+    "compile . -o x": "Is a directory",
+    "compile foreign.safetensors -o x": "layer.0.weight",
+    "compile nothing.safetensors -o x": "it holds nothing",
+    "compile truncated.safetensors -o x": "not a readable safetensors file",
+    "compile headless.safetensors -o x": "not a readable safetensors file",
+    "compile empty.safetensors -o x": "not a readable safetensors file",
+    "compile text.safetensors -o x": "not a readable safetensors file",
+    "compile huge.safetensors -o x": "not a readable safetensors file",
+    "compile objects.safetensors -o x": "not a readable safetensors file",
+    "compile half_missing.safetensors -o x": "need the tensors W_V, W_K and W_Q",
+    "compile extra.safetensors -o x": "W_O",
+    "compile lstm.safetensors -o x": "not a LSTM",
+    # Weights that are not what they should be.
+    "compile vector.safetensors -o x": "must be [d_v, d_in]",
+    "compile cube.safetensors -o x": "must be [d_v, d_in]",
+    "compile mismatched.safetensors -o x": "d_in is 4 in W_V",
+    "compile keys.safetensors -o x": "d_k is 2 in W_K",
+    "compile nan.safetensors -o x": "W_K holds NaN",
+    "compile infinite.safetensors -o x": "W_Q holds NaN or infinite",
+    "compile integers.safetensors -o x": "int64",
+    "compile truths.safetensors -o x": "bool",
+    "compile complex.safetensors -o x": "complex",
+    "compile bad_bias.safetensors -o x": "b_V has shape (4,)",
+    "compile bad_decay.safetensors -o x": "decay must lie in [0, 1]",
+    "compile nan_decay.safetensors -o x": "decay holds NaN",
+    "compile short_decay.safetensors -o x": "d_v is 3",
+    # Requests that cannot be met.
+    "compile good.safetensors -o x --target transformer": "Unknown target 'transformer'",
+    "compile good.safetensors -o x --target lsmt": "Did you mean 'lstm'?",
+    "compile good.safetensors -o x --form tiny": "Unknown form 'tiny'",
+    "compile good.safetensors -o x --dtype float16": "Unknown dtype 'float16'",
+    "compile good.safetensors -o x --target lstm --order 0": "order must be a whole number",
+    "compile good.safetensors -o x --target lstm --order 99": "from 1 to 8",
+    "compile good.safetensors -o x --target lstm --order two": "order",
+    "compile good.safetensors -o x --target lstm --epsilon -1": "epsilon must be a number",
+    "compile good.safetensors -o x --target lstm --epsilon nan": "epsilon must be a number",
+    "compile good.safetensors -o x --target lru --layers 1": "It takes 2 layers, not 1",
+    "compile good.safetensors -o x --layers 3": "layers must be a whole number from 1 to 2",
+    "compile good.safetensors -o x --order 2": "The target is exact",
+    "compile good.safetensors -o x --activation relu": "activation= belongs to",
+    "compile good.safetensors -o x --target lru_in_out_mlp --activation relu": "piecewise linear",
+    "compile good.safetensors -o x --target lru_in_out_mlp --activation gelo": "'gelu'?",
+    "compile singular.safetensors -o x --form compact": "W_V (3×3) has rank 2",
+    "compile biased.safetensors -o x --target side_gated_rnn": "Side gating has no constant",
+    "compile decaying.safetensors -o x --target gru --layers 1": "the source must not decay",
+    "compile rnn.safetensors -o x": "a gated RNN already",
+    "compile rnn.safetensors -o x --target lstm --form full": "a gated RNN has its own",
+    # Outputs that cannot be written.
+    "compile good.safetensors -o exists.safetensors": "add --force",
+    "compile good.safetensors -o results": "is a folder",
+    "compile good.safetensors -o missing/x": "does not exist",
+    # The command itself.
+    "": "Expected one of",
+    "compile": "Missing from underhood compile",
+    "compile good.safetensors": "-o PATH",
+    "compile good.safetensors -o x --taget lstm": "did you mean --target?",
+    "decompose good.safetensors": "Unrecognized options",
+    "inspect absent.safetensors": "No such file",
+    "inspect truncated.safetensors": "not a readable safetensors file",
+    "reproduce table4": "Did you mean 'table3'?",
+    "reproduce table3 --scale huge": "Unknown scale 'huge'",
+    "reproduce table3 --seeds 0": "--seeds must be at least 1",
+    "reproduce table3 --out file": "is a file",
+    "report absent": "does not exist",
+    "report results": "holds no results",
+    "report broken": "holds no results",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_bad_input_is_one_line_and_status_2(command: str, folder, capsys) -> None:
+    before = sorted(os.listdir())
+    assert main(command.split()) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    # A report names the files it left out on lines of their own before it gives up.
+    *earlier, last = output.err.splitlines()
+    assert not earlier or command == "report broken"
+    assert last.startswith("underhood: ")
+    assert REFUSED[command] in last
+    assert "Traceback" not in output.err
+    assert sorted(os.listdir()) == before
+
+
+def test_there_are_at_least_fifty_kinds() -> None:
+    assert len(REFUSED) >= 50
+
+
+def test_an_unwritable_folder_is_refused(folder, capsys, monkeypatch) -> None:
+    # Permissions do not bind root, so the check itself is asked.
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("locked"))
+    assert main(["compile", "good.safetensors", "-o", "locked/x"]) == 2
+    assert "cannot be written to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["gated_rnn", "lstm", "mamba", "decayed_attention"])
+def test_compile_writes_a_network_and_says_what_it_is(target: str, folder, capsys) -> None:
+    command = f"compile good.safetensors --target {target} -o out.safetensors --json"
+    assert main(command.split()) == 0
+    facts = json.loads(capsys.readouterr().out)
+    layer = uh.load("out.safetensors")
+    assert facts["neurons"] == layer.neurons
+    assert facts["error"] <= 1e-9
+    assert main(command.split()) == 2
+    assert main([*command.split(), "--force"]) == 0
+
+
+def test_inspect_shows_arrays_roles_and_pictures(folder, capsys) -> None:
+    assert main(["compile", "good.safetensors", "-o", "out.safetensors"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", "out.safetensors"]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("GatedRNN", "W_in_m", "decay", "memory", "kv[0,0]", "query", "■", "·"):
+        assert expected in shown
+    assert main(["inspect", "out.safetensors", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["arrays"]["D"] == [3, 6]
+    assert facts["roles"][0] == ["memory", "kv[0,0]"]
+
+
+def test_list_names_every_experiment(capsys) -> None:
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("table3", "lstm_weights", "reverse"):
+        assert name in shown
+
+
+def test_the_installed_command_starts_and_helps() -> None:
+    command = [os.path.join(os.path.dirname(sys.executable), "underhood"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "compile" in done.stdout
+    assert done.stderr == ""

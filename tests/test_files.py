@@ -1,0 +1,160 @@
+"""Files: what is saved comes back, and nothing damaged gets past the loader with a traceback."""
+
+import json
+import os
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+from teachers import attention, gated_rnn
+
+import underhood as uh
+from underhood.layers.files import read
+
+pytestmark = pytest.mark.usefixtures("unhooked")
+
+LAYERS = {
+    "attention": attention(3, decay=np.array([0.0, 0.5, 1.0]), b_K=np.ones(3)),
+    "heads": uh.MultiHead([attention(3), attention(3, 1, d_v=2)], np.ones((4, 5))),
+    "gated": gated_rnn(3),
+    "dense": uh.DenseGatedRNN.init(d_in=2, hidden=3, gated=4, d_out=2, key=jax.random.key(0)),
+    "side": uh.SideGatedRNN.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0)),
+    "lru": uh.LRU.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0)),
+    "lru in-out": uh.LRUInOut.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0)),
+    "mlp": uh.LRUInOutMLP.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0), activation="silu"),
+    "mamba": uh.Mamba.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0)),
+    "block": uh.MambaBlock.init(d_in=2, d_out=2, key=jax.random.key(0)),
+    "lstm": uh.LSTM.init(d_in=2, hidden=3, key=jax.random.key(0)),
+    "gru": uh.GRU.init(d_in=2, hidden=3, key=jax.random.key(0)),
+    "stack": uh.compile(attention(2), "lstm", order=1).layer,
+    "no neurons": uh.compile(attention(2, rank_v=0)).layer,
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_comes_back_bit_by_bit(name: str, tmp_path) -> None:
+    layer = LAYERS[name]
+    uh.save(tmp_path / "layer.safetensors", layer)
+    loaded = uh.load(tmp_path / "layer.safetensors")
+    assert type(loaded) is type(layer)
+    assert eqx.tree_equal(jax.tree.map(np.asarray, layer), loaded)
+    xs = jnp.ones((3, layer.d_in), jnp.float32)
+    if not getattr(layer, "needs_x64", False):
+        # λ comes from NumPy's exp on one side and from JAX's on the other.
+        np.testing.assert_allclose(layer(xs), loaded(xs), rtol=1e-5, atol=1e-6)
+
+
+def test_roles_and_settings_are_kept(tmp_path) -> None:
+    built = uh.compile(attention(2))
+    uh.save(tmp_path / "rnn.safetensors", built)
+    contents = read(tmp_path / "rnn.safetensors")
+    assert contents.roles == tuple(map(tuple, built.roles))
+    assert contents.settings == built.settings
+    assert contents.settings["form"] == "minimal"
+
+
+def test_foreign_attention_weights_are_read(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(3, 3)) for name in ("W_V", "W_K", "W_Q")}
+    safetensors.numpy.save_file(weights, tmp_path / "foreign.safetensors")
+    loaded = uh.load(tmp_path / "foreign.safetensors")
+    assert isinstance(loaded, uh.LinearAttention)
+    np.testing.assert_array_equal(loaded.W_K, weights["W_K"])
+
+
+def test_saving_replaces_whole_files_and_leaves_nothing_else(tmp_path) -> None:
+    path = tmp_path / "a.safetensors"
+    uh.save(path, attention(2))
+    uh.save(path, attention(3))
+    assert uh.load(path).d_in == 3
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+    with pytest.raises(OSError):
+        uh.save(tmp_path / "missing" / "a.safetensors", attention(2))
+    with pytest.raises(uh.BadInput, match="layer or a construction"):
+        uh.save(path, {"W_V": np.eye(2)})
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+
+
+def rewrite(path, change) -> None:
+    """Change a file's tensors and metadata and write it again."""
+    raw = path.read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    tensors, metadata = safetensors.numpy.load(raw), header.get("__metadata__", {})
+    change(tensors, metadata)
+    safetensors.numpy.save_file(tensors, path, metadata)
+
+
+def edit_layer(metadata: dict, change) -> None:
+    structure = json.loads(metadata["layer"])
+    change(structure)
+    metadata["layer"] = json.dumps(structure)
+
+
+DAMAGE = {
+    "version of the future": (lambda t, m: m.update(version="2"), "format version is 2"),
+    "no version": (lambda t, m: m.pop("version"), "version is missing"),
+    "missing tensor": (lambda t, m: t.pop("D"), "the tensor D is missing"),
+    "extra tensor": (lambda t, m: t.update(E=np.eye(2)), "no field names: E"),
+    "wrong shape": (lambda t, m: t.update(D=np.ones((2, 5))), "D has shape"),
+    "wrong rank": (lambda t, m: t.update(nu=np.ones((2, 2))), "must be [hidden]"),
+    "NaN": (lambda t, m: t.update(D=np.nan * t["D"]), "NaN"),
+    "integers": (lambda t, m: t.update(D=t["D"].astype(int)), "int64"),
+    "no JSON": (lambda t, m: m.update(layer="{"), "metadata is damaged"),
+    "JSON of another kind": (lambda t, m: m.update(layer="3"), "metadata is damaged"),
+    "deep JSON": (lambda t, m: m.update(layer="[" * 100 + "]" * 100), "nested"),
+    "deeper JSON": (lambda t, m: m.update(layer="[" * 10**5 + "]" * 10**5), "metadata is damaged"),
+    "no layer": (lambda t, m: m.pop("layer"), "metadata is damaged"),
+    "unknown kind": (
+        lambda t, m: edit_layer(m, lambda s: s.update(kind="Transformer")),
+        "unknown kind",
+    ),
+    "lacking field": (lambda t, m: edit_layer(m, lambda s: s["fields"].pop("D")), "the fields"),
+    "null for a tensor": (
+        lambda t, m: (t.pop("D"), edit_layer(m, lambda s: s["fields"].update(D={"value": None}))),
+        "D is a NoneType",
+    ),
+    "text for a tensor": (
+        lambda t, m: (t.pop("D"), edit_layer(m, lambda s: s["fields"].update(D={"value": "x"}))),
+        "D is a str",
+    ),
+    "no roles": (lambda t, m: m.update(roles="[[1]]"), "metadata is damaged"),
+    "too few roles": (lambda t, m: m.update(roles='[["memory", "kv"]]'), "names 1 roles"),
+    "settings of another kind": (lambda t, m: m.update(settings="7"), "metadata is damaged"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_are_refused_in_one_line(damage: str, tmp_path) -> None:
+    path = tmp_path / "rnn.safetensors"
+    uh.save(path, uh.compile(attention(2)))
+    change, message = DAMAGE[damage]
+    rewrite(path, change)
+    with pytest.raises(uh.BadInput) as refusal:
+        uh.load(path)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_no_cut_or_flipped_byte_gets_past_as_a_traceback(tmp_path) -> None:
+    path = tmp_path / "rnn.safetensors"
+    uh.save(path, uh.compile(attention(2)))
+    whole = path.read_bytes()
+    for length in range(0, len(whole) - 1, 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(uh.BadInput):
+            uh.load(path)
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        at, flipped = int(rng.integers(len(whole))), bytearray(whole)
+        flipped[at] ^= int(rng.integers(1, 256))
+        path.write_bytes(bytes(flipped))
+        try:
+            uh.load(path)
+        except uh.BadInput as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 100

@@ -1,0 +1,185 @@
+"""Linearised constructions in real forward passes: errors, counts, and how they depend on ε."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from teachers import attention, gated_rnn
+
+import underhood as uh
+
+D, TEACHERS = 4, 20
+
+
+def teacher(seed: int, d: int = D) -> uh.LinearAttention:
+    """Entries N(0, 1/d)."""
+    rng = np.random.default_rng([11, d, seed])
+    return uh.LinearAttention(*(rng.normal(size=(d, d)) / np.sqrt(d) for _ in range(3)))
+
+
+def worst(sources: list, target: str, length: int = 32, **options: object) -> float:
+    return max(
+        uh.compile(one, target, **options).error(
+            key=jax.random.key(seed), length=length, sequences=8
+        )
+        for seed, one in enumerate(sources)
+    )
+
+
+ATTENTION = [
+    ("lstm", {}, 32, {1: 1e-7, 2: 1e-9, 3: 1e-10}),
+    ("lstm", {"form": "full"}, 32, {1: 1e-7, 2: 1e-9, 3: 1e-10}),
+    ("lstm", {}, 256, {1: 1e-7, 2: 1e-9, 3: 3e-10}),
+    ("lru", {}, 32, {1: 3e-10, 2: 1e-11, 3: 1e-12}),
+    ("lru_in_out", {}, 32, {1: 3e-10, 2: 1e-11, 3: 1e-12}),
+    ("lru_in_out", {}, 256, {1: 3e-10, 2: 1e-11, 3: 2e-12}),
+    ("gru", {}, 32, {1: 3e-9, 2: 5e-11, 3: 2e-11}),
+    ("gru", {}, 256, {1: 3e-8, 2: 1e-9, 3: 3e-10}),
+    ("gru", {"layers": 1}, 32, {1: 1e-7, 2: 1e-9, 3: 1e-10}),
+    ("gru", {"layers": 1}, 256, {1: 1e-7, 2: 1e-9, 3: 3e-10}),
+    ("lstm", {"layers": 2}, 32, {1: 5e-10, 2: 2e-11, 3: 3e-12}),
+    ("lru_in_out_mlp", {}, 32, {1: 5e-10, 2: 1e-11, 3: 1e-12}),
+    ("lru_in_out_mlp", {"activation": "silu"}, 32, {1: 5e-10, 2: 1e-11, 3: 1e-12}),
+    ("lru_in_out_mlp", {"activation": "softplus"}, 32, {1: 5e-7, 2: 3e-9, 3: 5e-10}),
+    ("lru_in_out_mlp", {"activation": "tanh"}, 32, {1: 5e-7, 2: 3e-9, 3: 5e-10}),
+]
+
+
+@pytest.mark.parametrize(("target", "options", "length", "limits"), ATTENTION)
+def test_attention(target: str, options: dict, length: int, limits: dict[int, float]) -> None:
+    sources = [teacher(seed) for seed in range(TEACHERS)]
+    for order, limit in limits.items():
+        assert worst(sources, target, length, order=order, **options) <= limit, order
+
+
+GATED = [
+    ("lstm", {1: 5e-10, 2: 2e-11, 3: 3e-12}),
+    ("lru", {1: 2e-9, 2: 2e-11, 3: 5e-12}),
+    ("lru_in_out", {1: 2e-9, 2: 2e-11, 3: 5e-12}),
+    ("lru_in_out_mlp", {1: 5e-10, 2: 1e-11, 3: 2e-12}),
+    ("gru", {1: 5e-8, 2: 1e-9, 3: 3e-10}),
+]
+
+
+@pytest.mark.parametrize("length", [32, 256])
+@pytest.mark.parametrize(("target", "limits"), GATED)
+def test_gated_rnn(target: str, limits: dict[int, float], length: int) -> None:
+    sources = [gated_rnn(D, seed) for seed in range(TEACHERS)]
+    for order, limit in limits.items():
+        assert worst(sources, target, length, order=order) <= limit, order
+
+
+def test_the_default_order_is_accurate_in_both_precisions() -> None:
+    for target, limits in (
+        ("lstm", (3e-10, 5e-4)),
+        ("lru_in_out", (1e-12, 1e-4)),
+        ("gru", (3e-11, 5e-4)),
+    ):
+        for dtype, limit in zip(("float64", "float32"), limits, strict=True):
+            assert worst([teacher(seed) for seed in range(5)], target, dtype=dtype) <= limit
+
+
+COUNTS = {
+    "lstm, full": ("lstm", "full", {}, lambda n: 16 * (n * n + 2 * n) + 4),
+    "lstm, minimal": ("lstm", "minimal", {}, lambda n: 10 * (n * n + 2 * n) + 4),
+    "lru, full": ("lru", "full", {}, lambda n: 4 + 20),
+    "lru_in_out, full": ("lru_in_out", "full", {}, lambda n: 20),
+    "lru_in_out, minimal": ("lru_in_out", "minimal", {}, lambda n: 14),
+    "gru, full": ("gru", "full", {}, lambda n: (16 * n + 8) + (16 * (n + 1) + 4)),
+    "gru, minimal": ("gru", "minimal", {}, lambda n: (10 * n + 8) + (10 * (n + 1) + 4)),
+    "one gru": ("gru", "full", {"layers": 1}, lambda n: 16 * n + 4 + 16 * (n + 1) + 4 + 64 * n),
+}
+
+
+@pytest.mark.parametrize("case", COUNTS)
+def test_neuron_counts_are_the_formulas(case: str) -> None:
+    target, form, options, formula = COUNTS[case]
+    for order in (1, 2, 3):
+        built = uh.compile(teacher(0), target, form, order=order, **options)
+        assert built.neurons == formula(order)
+        assert built.order == order
+    if target.startswith("lru_in"):
+        gates = uh.compile(teacher(0), target, "full", order=2).layer.layers[0]
+        assert gates.W_in_m.shape[0] == 2 * 16 + 2 * 4
+        assert gates.W_m.shape[0] == 2 * 16 + 4
+
+
+def test_low_rank_sources_take_fewer_neurons() -> None:
+    source = attention(4, rank_v=2, rank_m=1)
+    assert uh.compile(source, "lstm", order=1).neurons == 2 * 3 + 2
+
+
+def test_biases_decay_and_heads_are_compiled() -> None:
+    decayed = attention(
+        3, 2, b_V=np.ones(3), b_Q=np.array([1.0, 0, -1]), decay=np.array([1.0, 0.5, 0.0])
+    )
+    heads = uh.MultiHead([attention(3, 4), attention(3, 5, d_v=2, d_k=2)])
+    for source in (decayed, heads):
+        for target in ("lstm", "lru", "lru_in_out", "gru", "lru_in_out_mlp"):
+            assert worst([source], target, 64) <= 1e-9, target
+
+
+SLOPES = [
+    ("lstm", {}, {1: (1e-3, 1e-2), 2: (2e-2, 1e-1), 3: (6e-2, 2e-1)}),
+    ("lru_in_out", {}, {1: (1e-3, 1e-2), 2: (2e-2, 1e-1), 3: (6e-2, 2e-1)}),
+    ("gru", {}, {1: (1e-3, 1e-2), 2: (2e-2, 1e-1), 3: (6e-2, 2e-1)}),
+    ("lru_in_out_mlp", {}, {1: (1e-4, 1e-3), 2: (5e-3, 3e-2), 3: (2e-2, 6e-2)}),
+]
+
+
+@pytest.mark.parametrize(("target", "options", "ranges"), SLOPES)
+def test_error_falls_with_slope_two_four_six(target: str, options: dict, ranges: dict) -> None:
+    for order, (low, high) in ranges.items():
+        slopes = [
+            np.log10(
+                worst([one], target, order=order, epsilon=high, **options)
+                / worst([one], target, order=order, epsilon=low, **options)
+            )
+            / np.log10(high / low)
+            for one in (teacher(seed) for seed in range(5))
+        ]
+        assert abs(np.median(slopes) - 2 * order) <= 0.2, order
+
+
+AUTOMATIC = [
+    ("lstm", {}),
+    ("lstm", {"layers": 2}),
+    ("lru_in_out", {}),
+    ("gru", {}),
+    ("gru", {"layers": 1}),
+    ("lru_in_out_mlp", {}),
+    ("lru_in_out_mlp", {"activation": "tanh"}),
+    ("lru_in_out_mlp", {"activation": "softplus"}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("target", "options"), AUTOMATIC)
+def test_automatic_epsilon_is_near_the_best(target: str, options: dict, dtype: str) -> None:
+    sources = [teacher(20 + d, d) for d in (2, 4, 6)]
+
+    def typical(order: int, epsilon: float | None) -> float:
+        errors = [
+            uh.compile(one, target, dtype=dtype, order=order, epsilon=epsilon, **options).error(
+                key=jax.random.key(seed), sequences=8
+            )
+            for seed, one in enumerate(sources)
+        ]
+        return float(np.median(errors))
+
+    for order in (1, 2, 3):
+        chosen = uh.compile(sources[0], target, dtype=dtype, order=order, **options).epsilon
+        best = min(typical(order, chosen * 10**step) for step in np.arange(-0.8, 0.81, 0.2))
+        assert typical(order, None) <= 3 * best, (order, chosen)
+
+
+def test_linearised_float64_networks_refuse_to_run_in_float32() -> None:
+    built = uh.compile(teacher(0), "lstm", order=1)
+    xs = jnp.ones((3, 4), jnp.float32)
+    with pytest.raises(uh.BadInput, match="enable_x64"):
+        built.layer(xs)
+    with pytest.raises(uh.BadInput, match="enable_x64"):
+        jax.jit(lambda xs: built.layer(xs))(xs)
+    assert uh.compile(teacher(0), "lstm", order=1, dtype="float32").layer(xs).shape == (3, 4)
+    # Exact networks may run in any precision.
+    assert uh.compile(teacher(0)).layer(xs).dtype == np.float32

@@ -1,0 +1,209 @@
+"""The package's shape: who imports whom, the public names, short files, a fast start."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import underhood
+
+PACKAGE = Path(underhood.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# DESIGN.md: imports point one way. A folder may always import itself; "underhood" is the package
+# itself, `import underhood`, which holds the names of the folders that its __init__ may import.
+ALLOWED = {
+    "layers": set(),
+    "constructions": {"layers"},
+    "tasks": {"layers"},
+    "training": {"layers", "tasks"},
+    "analysis": {"layers", "constructions", "tasks", "training"},
+    "bridges": {"layers", "constructions"},
+    "underhood": {"layers", "constructions", "tasks", "training", "analysis"},
+    "experiments": {"layers", "constructions", "tasks", "training", "analysis", "underhood"},
+    "report": set(),
+}
+ALLOWED["cli"] = set(ALLOWED)
+
+PUBLIC = [
+    "GRU",
+    "LRU",
+    "LSTM",
+    "Affine",
+    "BadInput",
+    "Construction",
+    "DenseGatedRNN",
+    "GatedRNN",
+    "ImpossibleConstruction",
+    "LRUInOut",
+    "LRUInOutMLP",
+    "Layer",
+    "LinearAttention",
+    "Mamba",
+    "MambaBlock",
+    "MultiHead",
+    "Role",
+    "SideGatedRNN",
+    "Stack",
+    "attention_from_linear_rnn",
+    "compile",
+    "linear_recurrence",
+    "load",
+    "save",
+    "stream",
+]
+
+
+# --- imports
+
+
+def part_of(path):
+    """The folder (or top-level module) that a file of the package belongs to."""
+    first = path.parts[0]
+    return "underhood" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imported(tree, path):
+    """Every module or name that a file imports, at its top or inside a function, dotted."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = node.module or ""
+            if node.level:
+                here = ("underhood", *path.parts)
+                start = ".".join([*here[: len(here) - node.level], *filter(None, [start])])
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            function = getattr(node.func, "attr", getattr(node.func, "id", None))
+            argument = node.args[0]
+            if function in ("import_module", "__import__") and isinstance(argument, ast.Constant):
+                yield str(argument.value)
+
+
+def violations(source, path):
+    """What a file, named by its path inside the package, imports and must not."""
+    here, problems = part_of(path), []
+    for name in imported(ast.parse(source), path):
+        root, _, rest = name.partition(".")
+        if root != "underhood":
+            continue
+        first = rest.partition(".")[0]
+        # `from underhood import load` reads a name of the package, not one of its parts.
+        target = first if first in ALLOWED else "underhood"
+        if target not in ALLOWED[here] | {here}:
+            problems.append(f"{path} imports {name}; {here} may import {sorted(ALLOWED[here])}")
+    return problems
+
+
+@pytest.mark.parametrize("path", [source.relative_to(PACKAGE) for source in SOURCES], ids=str)
+def test_imports_point_one_way(path):
+    assert part_of(path) in ALLOWED, "a new part of the package: say here what it may import"
+    assert violations((PACKAGE / path).read_text(encoding="utf-8"), path) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("layers/gru.py", "import underhood.constructions"),
+        ("layers/gru.py", "import numpy, underhood.training.recipes as recipes"),
+        ("layers/gru.py", "from underhood import training"),
+        ("layers/gru.py", "from underhood.analysis.roles import roles"),
+        ("layers/gru.py", "import underhood as uh"),
+        ("layers/gru.py", "from underhood import load"),
+        ("layers/gru.py", "from ..tasks import TeacherStudent"),
+        ("layers/gru.py", "from .. import tasks"),
+        ("layers/gru.py", "def later():\n    from underhood.cli import main"),
+        ("layers/gru.py", "import importlib\nimportlib.import_module('underhood.report')"),
+        ("constructions/gru.py", "from underhood.tasks import TeacherStudent"),
+        ("tasks/recall.py", "from underhood.constructions import compile"),
+        ("training/recipes.py", "from underhood.constructions import compile"),
+        ("training/recipes.py", "from underhood.analysis import prune"),
+        ("analysis/prune.py", "from underhood.experiments import registry"),
+        ("analysis/prune.py", "from underhood.bridges import torch"),
+        ("bridges/torch.py", "from underhood.training import train"),
+        ("report/page.py", "from underhood.layers import load"),
+        ("report/page.py", "import underhood"),
+        ("experiments/table1.py", "from underhood.cli import main"),
+        ("experiments/table1.py", "from underhood.report import page"),
+        ("__init__.py", "from underhood.experiments import registry"),
+    ],
+)
+def test_the_import_check_catches(path, source):
+    assert len(violations(source, Path(path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("layers/gru.py", "import jax\nfrom underhood.layers.base import Layer"),
+        ("layers/gru.py", "from .base import Layer\nfrom . import checks"),
+        ("layers/gru.py", "import underhood_extras.training"),
+        ("training/recipes.py", "from underhood.tasks import TeacherStudent\nimport optax"),
+        ("analysis/prune.py", "from underhood.training import train"),
+        ("experiments/table1.py", "import underhood\nfrom underhood.analysis import prune"),
+        ("report/page.py", "from underhood.report.results import find"),
+        ("cli.py", "from underhood import bridges, experiments, report"),
+    ],
+)
+def test_the_import_check_lets_pass(path, source):
+    assert violations(source, Path(path)) == []
+
+
+# --- public names
+
+
+def test_public_names_are_exactly_these():
+    assert sorted(underhood.__all__) == sorted(PUBLIC)
+
+
+def test_public_names_are_in_order():
+    # Abbreviations, then classes, then functions, each by the alphabet: ruff's order.
+    def place(name):
+        return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+
+    assert underhood.__all__ == sorted(underhood.__all__, key=place)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_documented(name):
+    value = getattr(underhood, name)
+    # Its own words: not an ancestor's, and not the signature that a dataclass writes for itself.
+    documentation = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    assert documentation
+    assert not documentation.startswith(f"{name}(")
+
+
+def test_nothing_else_is_public():
+    # Python itself puts the folders that were imported beside the names.
+    offered = {name for name in vars(underhood) if not name.startswith("_")}
+    assert offered - set(PUBLIC) <= set(ALLOWED)
+
+
+# --- files
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_are_short_and_say_what_they_are(source):
+    text = source.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 300
+    assert ast.get_docstring(ast.parse(text))
+
+
+def test_every_folder_is_a_package():
+    folders = {source.parent for source in SOURCES}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+# --- start
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    # A fresh interpreter, because the tests have imported all kinds of things by now.
+    heavy = ["matplotlib", "pandas", "optax", "tyro", "torch", "sympy", "altair"]
+    script = f"import sys, underhood; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
