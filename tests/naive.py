@@ -3,12 +3,14 @@
 Only the fields of a layer are read; none of its methods is called and nothing is imported from
 underhood but the names of the classes. A function here says what one token does to the state;
 `naive(layer, xs)` is a Python loop over them, and what `layer(xs)` must equal. All operations
-are JAX's, so that gradients can be taken through the loop.
+are JAX's, so that gradients can be taken through the loop; `naive_gradients` goes back through
+it by hand, token by token, which compiles far less.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import erf
 
 import underhood as uh
@@ -16,28 +18,52 @@ import underhood as uh
 
 def naive(layer, xs):
     """The outputs [time, d_out] of any layer on one sequence [time, d_in]."""
-    if isinstance(layer, uh.Stack):
-        return stack(layer, xs)
-    if isinstance(layer, uh.MultiHead):
-        return multi_head(layer, xs)
-    start, token = EQUATIONS[type(layer)]
-    return loop(token, layer, start(layer), xs)
-
-
-def loop(token, layer, state, xs):
-    """Token after token."""
-    outputs = None
+    state, outputs = start(layer), None
     for t in range(xs.shape[0]):
-        state, y = one_token(token, layer, state, read(xs, t))
-        outputs = write(jnp.zeros((xs.shape[0], *y.shape)) if outputs is None else outputs, t, y)
+        state, y = one_token(layer, state, read(xs, t))
+        outputs = jnp.zeros((xs.shape[0], *y.shape)) if outputs is None else outputs
+        outputs = write(outputs, t, y)
     return outputs
 
 
-# Compiled once, with t as an argument, so that not every token compiles its own slice; the loop
-# itself stays Python's.
+def naive_gradients(layer, xs, projection):
+    """Of Σ projection·outputs, with respect to the weights and the inputs: (layer, xs)."""
+    state, states = start(layer), []
+    for x in np.asarray(xs):
+        states.append(state)
+        state, _ = one_token(layer, state, x)
+    to_state, to_xs = jax.tree.map(np.zeros_like, state), np.zeros(xs.shape)
+    to_layer = jax.tree.map(np.zeros_like, eqx.filter(layer, eqx.is_inexact_array))
+    for t in reversed(range(len(xs))):
+        given = (states[t], np.asarray(xs[t]), to_state, np.asarray(projection[t]))
+        here, to_state, to_xs[t] = one_token_back(layer, *given)
+        to_layer = jax.tree.map(np.add, to_layer, here)
+    return to_layer, to_xs
+
+
+def start(layer):
+    """The state before the first token."""
+    return EQUATIONS[type(layer)][0](layer)
+
+
+def token(layer, state, x):
+    """The state after one more token, and the output there."""
+    return EQUATIONS[type(layer)][1](layer, state, x)
+
+
+# Compiled one by one, so that a longer sequence compiles nothing new; the loops stay Python's.
 @eqx.filter_jit
-def one_token(token, layer, state, x):
+def one_token(layer, state, x):
     return token(layer, state, x)
+
+
+@eqx.filter_jit
+def one_token_back(layer, state, x, to_state, to_y):
+    weights, rest = eqx.partition(layer, eqx.is_inexact_array)
+    _, back = jax.vjp(
+        lambda weights, *now: token(eqx.combine(weights, rest), *now), weights, state, x
+    )
+    return back((to_state, to_y))
 
 
 @jax.jit
@@ -85,10 +111,11 @@ def linear_attention(layer, S, x):
     return S, S @ query
 
 
-def multi_head(layer, xs):
+def multi_head(layer, states, x):
     """y_t = W_O [head_1(x)_t; head_2(x)_t; …]."""
-    heads = jnp.concatenate([naive(head, xs) for head in layer.heads], axis=1)
-    return heads if layer.W_O is None else heads @ layer.W_O.T
+    pairs = [token(head, S, x) for head, S in zip(layer.heads, states, strict=True)]
+    heads = jnp.concatenate([y for _, y in pairs])
+    return [S for S, _ in pairs], heads if layer.W_O is None else layer.W_O @ heads
 
 
 def bilinear(layer, carried, x):
@@ -182,19 +209,20 @@ def gru(layer, h, x):
     return h, h
 
 
-def stack(layer, xs):
+def stack(layer, states, x):
     """readout ∘ layers ∘ embed, whichever of them there are."""
-    xs = affine(layer.embed, xs)
-    for one in layer.layers:
-        xs = naive(one, xs)
-    return affine(layer.readout, xs)
+    x, after = affine(layer.embed, x), []
+    for one, state in zip(layer.layers, states, strict=True):
+        state, x = token(one, state, x)
+        after.append(state)
+    return after, affine(layer.readout, x)
 
 
-def affine(layer, xs):
-    """W x + b at each token."""
+def affine(layer, x):
+    """W x + b."""
     if layer is None:
-        return xs
-    return xs @ layer.W.T + (0 if layer.b is None else layer.b)
+        return x
+    return layer.W @ x if layer.b is None else layer.W @ x + layer.b
 
 
 def window_and_state(layer):
@@ -208,6 +236,7 @@ EQUATIONS = {
         lambda layer: jnp.zeros((len(layer.W_V), len(layer.W_K))),
         linear_attention,
     ),
+    uh.MultiHead: (lambda layer: [start(head) for head in layer.heads], multi_head),
     uh.GatedRNN: (lambda layer: jnp.zeros(len(layer.W_in_m)), gated_rnn),
     uh.SideGatedRNN: (lambda layer: jnp.zeros(len(layer.W_in_m)), side_gated_rnn),
     uh.DenseGatedRNN: (lambda layer: jnp.zeros(len(layer.W_in_m)), dense_gated_rnn),
@@ -218,4 +247,5 @@ EQUATIONS = {
     uh.MambaBlock: (window_and_state, mamba_block),
     uh.LSTM: (lambda layer: (jnp.zeros(len(layer.b_f)),) * 2, lstm),
     uh.GRU: (lambda layer: jnp.zeros(len(layer.b_r)), gru),
+    uh.Stack: (lambda layer: [start(one) for one in layer.layers], stack),
 }

@@ -14,14 +14,11 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
 from underhood.layers.checks import BadInput
-
-if TYPE_CHECKING:
-    from underhood.layers.files import Contents
 
 
 @dataclass(frozen=True)
@@ -107,6 +104,10 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, run, and turn whatever goes wrong into one line and a status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that lacks a character shows a question mark, not a traceback.
+            stream.reconfigure(errors="replace")
     try:
         command = parse(sys.argv[1:] if arguments is None else arguments)
         return HANDLERS[type(command)](command)
@@ -171,10 +172,10 @@ def compile_command(command: Compile) -> int:
     import jax
 
     from underhood.constructions import compile
-    from underhood.layers.files import read, save
+    from underhood.layers.files import check_writable, read, save
     from underhood.report.terminal import console, plain_table
 
-    check_output(command.output, force=command.force)
+    check_writable(command.output, replace=command.force)
     source = read(command.source).layer
     built = compile(
         source,  # type: ignore[arg-type]
@@ -208,91 +209,26 @@ def compile_command(command: Compile) -> int:
     return 0
 
 
-def check_output(path: Path, *, force: bool) -> None:
-    """Refuse an output that exists or cannot be written, before any work is done."""
-    if path.is_dir():
-        raise BadInput(f"The output {path} is a folder; name a file.")
-    if path.exists() and not force:
-        raise BadInput(f"The output {path} exists; add --force to replace it.")
-    if not path.parent.is_dir():
-        raise BadInput(f"The folder {path.parent} does not exist; make it first.")
-    if not os.access(path.parent, os.W_OK):
-        raise BadInput(f"The folder {path.parent} cannot be written to.")
-
-
 def inspect_command(command: Inspect) -> int:
-    from underhood.layers.base import parameter_count
+    from underhood.layers.describe import array_rows, facts, named_arrays, role_rows
     from underhood.layers.files import read
-
-    contents = read(command.file)
-    layer = contents.layer
-    facts = {
-        "kind": type(layer).__name__,
-        "d_in": layer.d_in,
-        "d_out": layer.d_out,
-        "neurons": layer.neurons,
-        "gate_outputs": layer.gate_width,
-        "parameters": parameter_count(layer),
-        **{name: value for name, value in contents.settings.items() if value is not None},
-    }
-    if command.json:
-        arrays = {name: list(array.shape) for name, array in named_arrays(layer)}
-        print(json.dumps({**facts, "arrays": arrays, "roles": contents.roles}))
-    else:
-        show_contents(contents, facts, pictures=command.pictures)
-    return 0
-
-
-def show_contents(contents: "Contents", facts: dict[str, Any], *, pictures: bool) -> None:
-    """Facts, arrays and roles as tables, matrices as pictures."""
-    from collections import Counter
-
     from underhood.report.terminal import console, picture, plain_table
 
-    screen = console()
-    screen.print(plain_table([{"fact": name, "value": value} for name, value in facts.items()]))
+    contents = read(command.file)
     arrays = named_arrays(contents.layer)
-    described = [
-        {
-            "array": name,
-            "shape": "×".join(map(str, array.shape)) or "scalar",
-            "type": str(array.dtype),
-            "nonzero": int((array != 0).sum()),
-            "smallest": float(array.min()) if array.size else None,
-            "largest": float(array.max()) if array.size else None,
-        }
-        for name, array in arrays
-    ]
-    screen.print(plain_table(described))
-    if contents.roles:
-        counts = Counter(kind for kind, _ in contents.roles)
-        examples = dict(reversed(contents.roles))
-        screen.print(
-            plain_table(
-                [
-                    {"role": kind, "neurons": count, "for example": examples[kind]}
-                    for kind, count in counts.items()
-                ]
-            )
-        )
-    for name, array in arrays if pictures else []:
+    if command.json:
+        shapes = {name: list(array.shape) for name, array in arrays}
+        print(json.dumps({**facts(contents), "arrays": shapes, "roles": contents.roles}))
+        return 0
+    screen = console()
+    told = [{"fact": name, "value": value} for name, value in facts(contents).items()]
+    for rows in (told, array_rows(contents.layer), role_rows(contents.roles)):
+        if rows:
+            screen.print(plain_table(rows))
+    for name, array in arrays if command.pictures else []:
         if array.ndim == 2 and array.size:
             screen.print(picture(name, array))
-
-
-def named_arrays(layer: Any) -> list[tuple[str, Any]]:
-    """Every array of a layer under its path, λ in place of ν."""
-    from underhood.layers.decay import decay_from_nu
-    from underhood.layers.files import take_apart
-
-    arrays: dict[str, Any] = {}
-    take_apart(layer, "", arrays)
-    return [
-        (f"{name[: -len('nu')]}decay", decay_from_nu(array))
-        if name.split(".")[-1] == "nu"
-        else (name, array)
-        for name, array in arrays.items()
-    ]
+    return 0
 
 
 def list_command(command: List) -> int:
@@ -311,6 +247,8 @@ def list_command(command: List) -> int:
 def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.registry import EXPERIMENTS, SCALES
     from underhood.experiments.running import run_all, suggest
+    from underhood.experiments.verdicts import DIFFERS
+    from underhood.report.terminal import console, details, verdict_table
 
     names = list(EXPERIMENTS) if "all" in command.names else list(dict.fromkeys(command.names))
     for name in names:
@@ -324,11 +262,14 @@ def reproduce_command(command: Reproduce) -> int:
     if out.exists() and not out.is_dir():
         raise BadInput(f"The output {out} is a file; name a folder.")
     started = time.monotonic()
-    failed, differs = run_all(names, command.scale, command.seeds, out)
-    print(
-        f"{len(names) - failed} of {len(names)} experiments in {time.monotonic() - started:.0f} s"
-    )
-    return 1 if failed or (command.strict and differs) else 0
+    results = run_all(names, command.scale, command.seeds, out)
+    screen = console()
+    for result in results:
+        screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))
+    screen.print(verdict_table(results))
+    print(f"{len(results)} of {len(names)} experiments in {time.monotonic() - started:.0f} s")
+    differs = any(result["verdict"] == DIFFERS for result in results)
+    return 1 if len(results) < len(names) or (command.strict and differs) else 0
 
 
 def report_command(command: Report) -> int:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.layers.base import Layer, normal, zeros
-from underhood.layers.checks import BadInput, Weight
+from underhood.layers.checks import BadInput, Weight, problems_of, refuse
 from underhood.layers.decay import decay_from_nu, nu_from_decay
 from underhood.layers.recurrence import CHUNK, linear_recurrence, toeplitz
 
@@ -110,6 +110,7 @@ class MultiHead(Layer):
         self.heads, self.W_O = tuple(heads), W_O
 
     def __check_init__(self) -> None:
+        refuse(problems_of(self), about="MultiHead")
         if not self.heads:
             raise BadInput("MultiHead needs at least one head.")
         for number, head in enumerate(self.heads):

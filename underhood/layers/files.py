@@ -211,6 +211,18 @@ def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def check_writable(path: Path, *, replace: bool) -> None:
+    """Refuse an output that exists or cannot be written, before any work is done."""
+    if path.is_dir():
+        raise BadInput(f"The output {path} is a folder; name a file.")
+    if path.exists() and not replace:
+        raise BadInput(f"The output {path} exists; add --force to replace it.")
+    if not path.parent.is_dir():
+        raise BadInput(f"The folder {path.parent} does not exist; make it first.")
+    if not os.access(path.parent, os.W_OK):
+        raise BadInput(f"The folder {path.parent} cannot be written to.")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write to a temporary file beside the target, then rename: never half a file."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

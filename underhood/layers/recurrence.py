@@ -2,9 +2,9 @@
 
 naive         one line of arithmetic per token: what the others are tested against
 scan          the same as one compiled loop: O(T) work, no parallelism over time
-associative   (λ₁, u₁)∘(λ₂, u₂) = (λ₁λ₂, λ₂u₁ + u₂) in a tree: O(T log T) work
+associative   (λ₁, u₁)∘(λ₂, u₂) = (λ₁λ₂, λ₂u₁ + u₂) in a tree: O(T) work, depth log T
 decay_matrix  h = L u with L_ts = λ^{t−s} for s ≤ t: one matrix product per neuron, O(T²)
-chunkwise     decay_matrix inside chunks, a scan between them: O(T) work and memory
+chunkwise     decay_matrix inside chunks, the tree between them: O(T) work and memory
 
 `decay` is [n], or [time, n] when it depends on the input (Mamba); real or complex.
 """
@@ -44,10 +44,12 @@ def best_form(constant: bool, time: int, backend: str) -> Form:
     """The fastest form that is linear in time (`benchmarks/recurrence.py`).
 
     A CPU runs the scan at the speed of its memory. An accelerator waits for a launch per token, so
-    there matrix products win, unless the decay changes and has no powers to share between chunks.
+    there matrix products win, or the tree where the decay changes and has no powers to share.
     """
-    if backend == "cpu" or not constant:
+    if backend == "cpu":
         return scan
+    if not constant:
+        return associative
     return decay_matrix if time <= CHUNK else chunkwise
 
 
@@ -109,11 +111,8 @@ def chunkwise(
         return jax.lax.scan(advance, initial, (decays, padded))[1].reshape(blocks * chunk, n)[:time]
     matrix, from_start = toeplitz(decay, chunk)
     local = jnp.einsum("tsn,bsn->btn", matrix, padded)
-
-    def carry_over(state: Array, last: Array) -> tuple[Array, Array]:
-        return from_start[-1] * state + last, state
-
-    entering = jax.lax.scan(carry_over, initial, local[:, -1])[1]
+    leaving = associative(from_start[-1], local[:, -1], initial)
+    entering = jnp.concatenate([initial[None], leaving[:-1]])
     return (local + from_start * entering[:, None]).reshape(blocks * chunk, n)[:time]
 
 

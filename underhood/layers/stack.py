@@ -106,8 +106,12 @@ class Stack(Layer):
 
     def check_precision(self) -> None:
         """Refuse to run weights that need float64 in anything less."""
+        if not self.needs_x64:
+            return
         leaves = [leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)]
-        if self.needs_x64 and any(jnp.asarray(leaf).dtype != jnp.float64 for leaf in leaves):
+        # Outside x64 new numbers are float32, even where the weights are float64 JAX arrays.
+        narrow = jnp.result_type(float) != jnp.float64
+        if narrow or any(jnp.asarray(leaf).dtype != jnp.float64 for leaf in leaves):
             raise BadInput(
                 "This network was linearised for float64 and would return noise in float32: "
                 "call it inside `with jax.enable_x64(True):`, or compile with dtype='float32'."
@@ -128,6 +132,7 @@ class Stack(Layer):
     def step(
         self, state: tuple[Any, ...], x: Float[Array, " d_in"]
     ) -> tuple[tuple[Any, ...], Float[Array, " d_out"]]:
+        self.check_precision()
         x = x if self.embed is None else self.embed(x)
         states = []
         for layer, one in zip(self.layers, state, strict=True):

@@ -51,6 +51,15 @@ def verdict_table(results: Iterable[dict[str, Any]]) -> Table:
     return table
 
 
+def details(result: dict[str, Any], claim: str) -> RenderableType:
+    """A result's own table and notes under its claim."""
+    parts: list[RenderableType] = [Text(f"\n{result['experiment']}: {claim}", style="bold")]
+    if result.get("rows"):
+        parts.append(plain_table(list(result["rows"])))
+    parts += [Text(f"- {note}") for note in result.get("notes", ())]
+    return Group(*parts)
+
+
 def plain_table(rows: list[dict[str, Any]]) -> Table:
     """Rows with the union of their columns, in order of appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -66,6 +75,8 @@ def plain_table(rows: list[dict[str, Any]]) -> Table:
 def picture(name: str, matrix: np.ndarray) -> RenderableType:
     """A matrix as blocks: ■ large, ▪ small, filled positive, hollow negative, · zero."""
     rows, columns = matrix.shape
+    if not np.any(matrix):
+        return Text(f"{name}  {rows}×{columns}, all zero", style="bold")
     tall, wide = -(-rows // TALLEST), -(-columns // WIDEST)
     each = "" if tall == wide == 1 else f", one mark for {tall}×{wide} entries"
     title = Text(f"{name}  {rows}×{columns}{each}", style="bold")
