@@ -130,5 +130,5 @@ def verdict_on(row: Row, column: str, ours: str, seeds: int) -> Number:
     paper = row.paper[column]
     contradicts = REFUTED if paper == NONE else DIFFERS
     verdict = REPRODUCED if ours == paper else contradicts
-    rule = f"layers of a network with error ≤ {LIMIT:g} on all sources, T = 32 and 256"
+    rule = f"layers with error ≤ {LIMIT:g}, T = 32 and 256"
     return Number(f"{row.network} / {column}", ours, paper, rule, verdict, seeds)
