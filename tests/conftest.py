@@ -1,12 +1,10 @@
 """What all tests share: shapes checked at run time, float64 on request, repeatable draws."""
 
 import os
-import warnings
 
 # Before JAX is imported: the tests need no accelerator, and a device is slow to start.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import beartype.roar
 import hypothesis
 import jax
 import jaxtyping
@@ -14,22 +12,10 @@ import pytest
 
 # Every function of the package checks the shapes and types that its annotations promise.
 # The tower: `float` in an annotation also takes an int, as mypy and PEP 484 read it.
-CHECKER = (
-    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True, "
-    "warning_cls_on_decorator_exception=beartype.roar.BeartypeClawDecorWarning))"
-)
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 jaxtyping.install_import_hook("underhood", CHECKER)
 
-with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    # beartype refuses parameters whose type is a Protocol that is not @runtime_checkable, so
-    # this one function stays unchecked; any other that cannot be checked is an error.
-    warnings.filterwarnings(
-        "ignore",
-        message=r"Class method underhood\.layers\.stack\.Stack\.init\(\)",
-        category=beartype.roar.BeartypeClawDecorWarning,
-    )
-    import underhood  # noqa: F401
+import underhood  # noqa: E402, F401
 
 # A result must not depend on what an earlier run left on the disk.
 jax.config.update("jax_enable_compilation_cache", False)

@@ -10,6 +10,8 @@ import underhood as uh
 from underhood.constructions.construction import run_batch
 from underhood.constructions.reference import reference
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 FORMS = ("full", "compact", "low_rank", "minimal")
 LENGTHS = (1, 2, 64, 256)
 

@@ -51,7 +51,7 @@ class LinearAttention(Layer):
         cls, *, d_in: int, key: PRNGKeyArray, d_v: int | None = None, d_k: int | None = None
     ) -> "LinearAttention":
         """Random weights from N(0, 1/d_in); d_v and d_k are d_in unless given."""
-        d_v, d_k = d_v or d_in, d_k or d_in
+        d_v, d_k = (d_in if size is None else size for size in (d_v, d_k))
         keys = jax.random.split(key, 3)
         return cls(
             *(normal(one, rows, d_in) for one, rows in zip(keys, (d_v, d_k, d_k), strict=True))
@@ -107,6 +107,8 @@ class MultiHead(Layer):
     W_O: Float[Weight, "d_out d_heads"] | None
 
     def __init__(self, heads: Any, W_O: Any = None):
+        if isinstance(heads, Layer):
+            raise BadInput("MultiHead: heads is a list of heads; write [head] for one.")
         self.heads, self.W_O = tuple(heads), W_O
 
     def __check_init__(self) -> None:

@@ -55,6 +55,9 @@ class Layer(eqx.Module):
 
     def check_sequence(self, xs: Weight) -> None:
         """Refuse anything but one sequence of tokens of the right size."""
+        if not isinstance(xs, Weight):
+            kind = type(xs).__name__
+            raise BadInput(f"{type(self).__name__} takes a NumPy or JAX array, not a {kind}.")
         if xs.ndim != 2 or xs.shape[1] != self.d_in:
             raise BadInput(
                 f"{type(self).__name__} takes one sequence [time, {self.d_in}] but got shape "

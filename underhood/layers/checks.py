@@ -5,6 +5,7 @@ A layer's fields say their shapes in their annotations, `W_V: Float[Weight, "d_v
 """
 
 import dataclasses
+import inspect
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -42,8 +43,11 @@ def problems_of(module: Any) -> list[str]:
     """Everything that is wrong with the arrays of a module, judged by its own annotations."""
     problems = []
     sizes: dict[str, tuple[int, str]] = {}
-    for name, dimensions, optional in annotated_arrays(type(module)):
-        value = getattr(module, name)
+    for field, dimensions, optional in annotated_arrays(type(module)):
+        value = getattr(module, field)
+        # Where the constructor takes λ and the layer keeps ν, people know it as decay.
+        takes_decay = "decay" in inspect.signature(type(module)).parameters
+        name = "decay" if field == "nu" and takes_decay else field
         if value is None and optional:
             continue
         if (problem := number_problem(name, value)) is not None:

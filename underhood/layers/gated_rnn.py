@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.layers.base import Layer, append_one, normal, zeros
-from underhood.layers.checks import Weight
+from underhood.layers.checks import BadInput, Weight, problems_of, refuse
 from underhood.layers.decay import decay_from_nu, nu_from_decay
 from underhood.layers.recurrence import linear_recurrence
 
@@ -30,6 +30,13 @@ class BilinearGates(Layer):
     W_out_m: eqx.AbstractVar[Float[Weight, "gated hidden"]]
     W_out_x: eqx.AbstractVar[Float[Weight, "gated hidden"]]
     D: eqx.AbstractVar[Float[Weight, "d_out gated"]]
+
+    def __check_init__(self) -> None:
+        refuse(problems_of(self), about=type(self).__name__)
+        if self.W_in_m.shape[1] == 0:
+            raise BadInput(
+                f"{type(self).__name__}: W_in_m and W_in_x need a last column for the constant 1."
+            )
 
     @property
     def d_in(self) -> int:

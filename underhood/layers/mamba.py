@@ -39,7 +39,7 @@ class Mamba(Layer):
         cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, inner: int | None = None
     ) -> "Mamba":
         """Weights from N(0, 1/fan-in); Δ starts at 1 and A at −1, so that states fade."""
-        inner = inner or d_in
+        inner = d_in if inner is None else inner
         keys = jax.random.split(key, 6)
         return cls(
             W_input=normal(keys[0], inner, d_in),

@@ -51,7 +51,7 @@ class MambaBlock(Layer):
         rank: int = 1,
     ) -> "MambaBlock":
         """Weights from N(0, 1/fan-in); A_log and b_dt as in the reference implementation."""
-        inner = inner or 2 * d_in
+        inner = 2 * d_in if inner is None else inner
         keys = jax.random.split(key, 9)
         step = jnp.exp(
             jax.random.uniform(keys[8], (inner,), minval=np.log(1e-3), maxval=np.log(1e-1))

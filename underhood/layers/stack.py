@@ -4,7 +4,7 @@ The paper's LSTM, GRU and LRU networks have this form: no norm, no dropout, no s
 """
 
 import itertools
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ class Affine(eqx.Module):
         return mapped if self.b is None else mapped + self.b
 
 
+@runtime_checkable
 class MakeLayer(Protocol):
     """A recipe for one layer of a stack."""
 
@@ -48,6 +49,8 @@ class Stack(Layer):
     needs_x64: bool = eqx.field(static=True)
 
     def __init__(self, embed: Any, layers: Any, readout: Any, *, needs_x64: bool = False):
+        if isinstance(layers, Layer):
+            raise BadInput("Stack: layers is a list of layers; write [layer] for one.")
         self.embed, self.layers, self.readout = embed, tuple(layers), readout
         self.needs_x64 = needs_x64
 
