@@ -183,3 +183,26 @@ def test_linearised_float64_networks_refuse_to_run_in_float32() -> None:
     assert uh.compile(teacher(0), "lstm", order=1, dtype="float32").layer(xs).shape == (3, 4)
     # Exact networks may run in any precision.
     assert uh.compile(teacher(0)).layer(xs).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [("lstm", {}), ("gru", {}), ("gru", {"layers": 1}), ("gru", {"dtype": "float32"}), ("lru", {})],
+)
+def test_the_size_of_the_weights_does_not_matter(target: str, options: dict) -> None:
+    small, large = teacher(3), teacher(3)
+    large = uh.LinearAttention(*(2.0**20 * W for W in (large.W_V, large.W_K, large.W_Q)))
+    # The outputs of the small one exceed 1 as well, so both errors are relative.
+    assert worst([large], target, **options) <= 2 * worst([small], target, **options)
+
+
+def test_weights_that_overflow_are_refused() -> None:
+    large = uh.LinearAttention(*(1e30 * np.eye(2) for _ in range(3)))
+    for target in ("gated_rnn", "lstm", "gru"):
+        with pytest.raises(uh.BadInput, match="too large for float32"):
+            uh.compile(large, target, dtype="float32")
+
+
+def test_compile_needs_the_weights_themselves() -> None:
+    with pytest.raises(uh.BadInput, match="outside jit"):
+        jax.jit(lambda W: uh.compile(uh.LinearAttention(W, W, W)).layer.D)(np.eye(2))

@@ -175,6 +175,8 @@ def compile_command(command: Compile) -> int:
     from underhood.layers.files import check_writable, read, save
     from underhood.report.terminal import console, plain_table
 
+    if not 0 <= command.seed < 2**32:
+        raise BadInput(f"--seed must be from 0 to 2^32 − 1, not {command.seed}.")
     check_writable(command.output, replace=command.force)
     source = read(command.source).layer
     built = compile(

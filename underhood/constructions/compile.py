@@ -34,8 +34,8 @@ def compile(
     source: LinearAttention or MultiHead; or a GatedRNN for lru, lru_in_out, lru_in_out_mlp, mamba,
     lstm, gru and decayed_attention. form: full, compact, low_rank or minimal, which is the default:
     how attention is written as products. order, epsilon: of the linearisation (`product.py`),
-    chosen for the dtype unless given. layers: 1 or 2, where both are possible. activation: of
-    lru_in_out_mlp.
+    chosen for the dtype and for tokens of size one unless given (larger tokens want a smaller
+    epsilon). layers: 1 or 2, where both are possible. activation: of lru_in_out_mlp.
     Raises ImpossibleConstruction with all reasons when there is no such network.
     """
     kind = TARGETS[one_of("target", target, TARGETS)]
@@ -47,17 +47,26 @@ def compile(
     check_number("epsilon", epsilon, float, 1e-12, 10.0)
     if not isinstance(source, LinearAttention | MultiHead | GatedRNN):
         refuse_source(source, target)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(source)):
+        raise BadInput("compile reads the weights themselves: call it outside jit, grad and vmap.")
     attention = None if isinstance(source, GatedRNN) else read_attention(source)
     request = Request(source, attention, form, precision, order, epsilon, layers, activation)
     if reasons := reasons_against(request, target, kind):
         raise ImpossibleConstruction(f"{type(source).__name__} → {target}", reasons)
     if attention is not None and kind.has_forms:
         request = replace(request, form=form or "minimal")
-    built = kind.build(request)
-    layer = jax.tree.map(
-        lambda leaf: np.asarray(leaf, precision) if eqx.is_inexact_array(leaf) else leaf,
-        built.layer,
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            built = kind.build(request)
+        except BadInput:
+            # Sources are finite, so only an overflow on the way makes a layer refuse its weights.
+            raise BadInput(f"The source's weights are too large for {dtype}; scale them.") from None
+        layer = jax.tree.map(
+            lambda leaf: np.asarray(leaf, precision) if eqx.is_inexact_array(leaf) else leaf,
+            built.layer,
+        )
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(layer)):
+        raise BadInput(f"The network's weights are too large for {dtype}; scale the source down.")
     if isinstance(layer, Stack) and kind.linearised:
         layer = Stack(layer.embed, layer.layers, layer.readout, needs_x64=precision == np.float64)
     product = built.product
@@ -86,7 +95,8 @@ def check_number(what: str, value: Any, kind: type, low: float, high: float) -> 
     """Refuse what is not a number of the right kind within its range."""
     if value is None:
         return
-    fits = isinstance(value, int) if kind is int else isinstance(value, int | float)
+    whole, real = int | np.integer, int | float | np.integer | np.floating
+    fits = isinstance(value, whole if kind is int else real)
     if not fits or isinstance(value, bool) or not low <= value <= high:
         words = "a whole number" if kind is int else "a number"
         raise BadInput(f"{what} must be {words} from {low:g} to {high:g}, not {value!r}.")

@@ -86,6 +86,31 @@ def join(parts: list[Factors]) -> Factors:
     )
 
 
+def normalised(factors: Factors) -> Factors:
+    """The same function with values, keys and queries of size one, and all scale in D.
+
+    Layers with a tanh need their signals small whatever the size of the source's weights. Powers
+    of two cost no rounding, and one per matrix leaves equal rows equal.
+    """
+    scales = [
+        power_of_two(rows) for rows in (factors.values, factors.keys, factors.queries, factors.R_q)
+    ]
+    values, keys, queries, R_q = (
+        rows / scale
+        for rows, scale in zip(
+            (factors.values, factors.keys, factors.queries, factors.R_q), scales, strict=True
+        )
+    )
+    D = factors.D * np.prod(scales)
+    return replace(factors, values=values, keys=keys, queries=queries, R_q=R_q, D=D)
+
+
+def power_of_two(numbers: np.ndarray) -> float:
+    """The power of two next to the largest of some numbers; 1 if they are all zero."""
+    largest = float(np.max(np.abs(numbers), initial=0.0))
+    return 2.0 ** round(np.log2(largest)) if largest > 0 else 1.0
+
+
 def block_diagonal(blocks: list[np.ndarray]) -> np.ndarray:
     """Blocks along the diagonal; empty ones keep their rows or columns."""
     rows, columns = sum(b.shape[0] for b in blocks), sum(b.shape[1] for b in blocks)

@@ -31,6 +31,7 @@ of size 1/ε, and its rounding must be the same in both for the difference to ca
 import numpy as np
 
 from underhood.constructions.construction import Role
+from underhood.constructions.factors import power_of_two
 from underhood.constructions.gates import distinct, input_gates, output_gates
 from underhood.constructions.product import LINEAR, OPEN, Product, sigmoid_epsilon
 from underhood.layers import GRU, Affine, GatedRNN, Stack
@@ -147,6 +148,8 @@ def two_gru_layers(
         readout[:, Y[b]] = weights[b] * weighted / small
     np.add.at(readout.T, half_out[where_out], -total * weighted.T / small)
     # The holder's own column is still zero here, so that it holds Y alone.
+    # The readout's own scale is taken out of the holder and put back behind it.
+    hold = hold / power_of_two(weighted)
     above.V_h[before] = hold * small * readout[:held]
     above.b_z[before] = OPEN
     readout[np.arange(held), before] = -1 / (hold * small)

@@ -10,7 +10,7 @@ Neurons: nN + v + (n + 1)N + o + 4nN.
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import Factors
+from underhood.constructions.factors import Factors, power_of_two
 from underhood.constructions.gated_rnn import extend
 from underhood.constructions.gates import distinct, lengths
 from underhood.constructions.gru import HOLD, Neurons, add_diagonal, put
@@ -83,6 +83,8 @@ def one_gru_layer(
     for b in range(n):
         readout[:, Y[b]] = weights[b] * weighted / small
     readout[:, half_out] = -total * weighted / small
+    # The readout's own scale is taken out of the holder and put back behind it.
+    hold = hold / power_of_two(weighted)
     neurons.V_h[before] = hold * small * readout[:held]
     neurons.b_z[before] = OPEN
     readout[np.arange(held), before] = -1 / (hold * small)

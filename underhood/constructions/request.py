@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from underhood.constructions.construction import Role, Source
-from underhood.constructions.factors import Factors, compact, full, low_rank, per_head
+from underhood.constructions.factors import (
+    Factors,
+    compact,
+    full,
+    low_rank,
+    normalised,
+    per_head,
+)
 from underhood.constructions.gated_rnn import gated_rnn, memory_roles, query_roles
 from underhood.constructions.minimal import minimal
 from underhood.constructions.source import Attention
@@ -48,11 +55,14 @@ class Request:
         return FORMS[self.form](self.attention, single)
 
     def rnn(self, *, single: bool = True) -> tuple[GatedRNN, tuple[Role, ...]]:
-        """The source as a gated RNN, and the roles of its neurons."""
+        """The source as a gated RNN, and the roles of its neurons.
+
+        With `single`, for layers with nonlinearities, an attention is normalised on the way.
+        """
         if isinstance(self.source, GatedRNN):
             return self.source, roles_by_decay(self.source)
         assert self.attention is not None
-        factors = self.factors(single=single)
+        factors = normalised(self.factors(single=True)) if single else self.factors(single=False)
         roles = memory_roles(factors) + query_roles(factors)
         return gated_rnn(factors, self.attention.d_in), roles
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from underhood.constructions import gru, gru_single, lru, lstm, mamba, mlp, reverse
 from underhood.constructions.construction import Role
+from underhood.constructions.factors import normalised
 from underhood.constructions.gated_rnn import gated_rnn, memory_roles, query_roles, side_gated_rnn
 from underhood.constructions.product import Product
 from underhood.constructions.request import Request
@@ -92,7 +93,7 @@ def build_lru_in_out_mlp(request: Request) -> Built:
 
 def build_lstm(request: Request) -> Built:
     if request.attention is not None and request.layers != 2:
-        factors = request.factors(single=True)
+        factors = normalised(request.factors(single=True))
         product = choose_product(
             request, lstm.one_layer_epsilon, lambda n: len(factors.values) * (n * n + 2 * n)
         )
@@ -109,7 +110,7 @@ def build_lstm(request: Request) -> Built:
 def build_gru(request: Request) -> Built:
     if request.layers == 1:
         assert request.attention is not None
-        factors = request.factors(single=True)
+        factors = normalised(request.factors(single=True))
         product = choose_product(
             request, gru.epsilon_for, lambda n: (6 * n + 2) * len(factors.values)
         )

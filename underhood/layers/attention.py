@@ -46,6 +46,11 @@ class LinearAttention(Layer):
         self.b_V, self.b_K, self.b_Q = b_V, b_K, b_Q
         self.nu = None if decay is None else nu_from_decay(decay, about="LinearAttention")
 
+    def __check_init__(self) -> None:
+        refuse(problems_of(self), about="LinearAttention")
+        if self.W_V.shape[1] == 0:
+            raise BadInput("LinearAttention: the weights have no columns, so there is no input.")
+
     @classmethod
     def init(
         cls, *, d_in: int, key: PRNGKeyArray, d_v: int | None = None, d_k: int | None = None

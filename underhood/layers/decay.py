@@ -28,7 +28,7 @@ def nu_from_decay(decay: Any, *, about: str) -> Weight:
     if problem is None and not isinstance(decay, jax.core.Tracer):
         low, high = (float(np.min(decay)), float(np.max(decay))) if decay.size else (0.0, 0.0)
         if low < 0 or high > 1:
-            problem = f"decay must lie in [0, 1]; it spans [{low:g}, {high:g}]"
+            problem = f"decay must lie in [0, 1]; it spans [{low}, {high}]"
     if problem is not None:
         raise BadInput(f"{about}: {problem}.")
     if isinstance(decay, np.ndarray):

@@ -225,7 +225,11 @@ def check_writable(path: Path, *, replace: bool) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write to a temporary file beside the target, then rename: never half a file."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        # The caller knows the path, not the temporary one beside it.
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
