@@ -196,6 +196,20 @@ def test_the_size_of_the_weights_does_not_matter(target: str, options: dict) -> 
     assert worst([large], target, **options) <= 2 * worst([small], target, **options)
 
 
+@pytest.mark.parametrize("target", ["lstm", "gru", "lru"])
+def test_the_size_of_a_gated_rnns_weights_does_not_matter(target: str) -> None:
+    rnn = gated_rnn(4, 1)
+    large = uh.GatedRNN(
+        W_in_m=2.0**13 * rnn.W_in_m,
+        W_in_x=2.0**13 * rnn.W_in_x,
+        decay=rnn.decay,
+        W_out_m=8 * rnn.W_out_m,
+        W_out_x=rnn.W_out_x,
+        D=rnn.D,
+    )
+    assert worst([large], target) <= 2 * worst([rnn], target)
+
+
 def test_weights_that_overflow_are_refused() -> None:
     large = uh.LinearAttention(*(1e30 * np.eye(2) for _ in range(3)))
     for target in ("gated_rnn", "lstm", "gru"):

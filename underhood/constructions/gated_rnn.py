@@ -13,7 +13,7 @@ the queries need no neurons: W_side = R_q Q and R_m must be the identity.
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import Factors
+from underhood.constructions.factors import Factors, power_of_two
 from underhood.layers import GatedRNN, SideGatedRNN
 
 
@@ -47,6 +47,25 @@ def side_gated_rnn(factors: Factors) -> SideGatedRNN:
         decay=factors.decay,
         W_side=factors.R_q @ factors.queries,
         D=factors.D,
+    )
+
+
+def normalised_rnn(rnn: GatedRNN) -> GatedRNN:
+    """The same function with gates of size one and all scale in D, by powers of two."""
+    W_in_m, W_in_x, W_out_m, W_out_x, D, decay = (
+        np.asarray(W, np.float64)
+        for W in (rnn.W_in_m, rnn.W_in_x, rnn.W_out_m, rnn.W_out_x, rnn.D, rnn.decay)
+    )
+    m, x = power_of_two(W_in_m), power_of_two(W_in_x)
+    W_out_m, W_out_x = m * x * W_out_m, m * x * W_out_x
+    out_m, out_x = power_of_two(W_out_m), power_of_two(W_out_x)
+    return GatedRNN(
+        W_in_m=W_in_m / m,
+        W_in_x=W_in_x / x,
+        decay=decay,
+        W_out_m=W_out_m / out_m,
+        W_out_x=W_out_x / out_x,
+        D=out_m * out_x * D,
     )
 
 

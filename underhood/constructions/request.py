@@ -14,7 +14,12 @@ from underhood.constructions.factors import (
     normalised,
     per_head,
 )
-from underhood.constructions.gated_rnn import gated_rnn, memory_roles, query_roles
+from underhood.constructions.gated_rnn import (
+    gated_rnn,
+    memory_roles,
+    normalised_rnn,
+    query_roles,
+)
 from underhood.constructions.minimal import minimal
 from underhood.constructions.source import Attention
 from underhood.layers import GatedRNN
@@ -57,10 +62,11 @@ class Request:
     def rnn(self, *, single: bool = True) -> tuple[GatedRNN, tuple[Role, ...]]:
         """The source as a gated RNN, and the roles of its neurons.
 
-        With `single`, for layers with nonlinearities, an attention is normalised on the way.
+        With `single`, for layers with nonlinearities, it is normalised on the way.
         """
         if isinstance(self.source, GatedRNN):
-            return self.source, roles_by_decay(self.source)
+            rnn = normalised_rnn(self.source) if single else self.source
+            return rnn, roles_by_decay(self.source)
         assert self.attention is not None
         factors = normalised(self.factors(single=True)) if single else self.factors(single=False)
         roles = memory_roles(factors) + query_roles(factors)
