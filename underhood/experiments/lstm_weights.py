@@ -5,13 +5,12 @@ error over the sources at orders 1 to 3 with ε chosen for float64, and the slop
 against ε where truncation rules, which must be 2, 4 and 6.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from underhood.constructions import Construction, compile
+from underhood.constructions import compile
 from underhood.experiments.results import Outcome
 from underhood.experiments.sources import random_gated_rnn, random_teacher
 from underhood.experiments.verdicts import Number, at_most, near
@@ -25,8 +24,6 @@ SLOPE_AT = {1: (1e-3, 1e-2), 2: (2e-2, 1e-1), 3: (6e-2, 2e-1)}
 
 SIZES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
 EXACT = "exact, nonlinearities ignored"
-
-Build = Callable[..., Construction]
 
 
 def run(scale: str, seeds: int | None, tick: Any) -> Outcome:
