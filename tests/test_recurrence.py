@@ -1,4 +1,4 @@
-"""The linear recurrence: its five forms agree, and the default one is linear in time."""
+"""The linear recurrence: its six forms agree, and the default one is linear in time."""
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from underhood.layers.recurrence import (
     associative,
     chunkwise,
     decay_matrix,
+    doubling,
     naive,
     products_between,
     scan,
@@ -23,7 +24,9 @@ from underhood.layers.recurrence import (
 pytestmark = pytest.mark.usefixtures("x64")
 
 CLOSE = 1e-12
-FORMS = {form.__name__: form for form in (naive, scan, associative, decay_matrix, chunkwise)}
+FORMS = {
+    form.__name__: form for form in (naive, scan, associative, doubling, decay_matrix, chunkwise)
+}
 LONG = 65_536
 LENGTHS = (1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 2)
 
@@ -90,7 +93,7 @@ def outputs_and_gradients(form):
     """A form with its gradients with respect to decay, inputs and initial, compiled together."""
 
     def loss(decay, inputs, initial, projection):
-        states = form(decay, inputs, initial)
+        states = uh.linear_recurrence(decay, inputs, initial=initial, form=form)
         return jnp.sum((projection.conj() * states).real), states
 
     slopes = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
@@ -121,6 +124,37 @@ def test_forms_agree_with_the_definition(name, kind, varying):
         for slope, by_hand in zip(slopes, expected, strict=True):
             assert np.all(np.isfinite(slope))
             assert_close(slope, by_hand)
+
+
+@pytest.mark.usefixtures("quick_compile")
+@constant_and_varying
+@pytest.mark.parametrize("name", FORMS)
+def test_many_sequences_side_by_side(name, varying):
+    time = 7 if name == "naive" else CHUNK + 1
+    sequences = [draw(float, varying, time, n=3, seed=seed) for seed in range(4)]
+    decays, inputs, initial = (jnp.stack(parts) for parts in zip(*sequences, strict=True))
+    decay = jnp.moveaxis(decays, 0, 1) if varying else decays[0]
+    together = uh.linear_recurrence(
+        decay, jnp.moveaxis(inputs, 0, 1), initial=initial, form=FORMS[name]
+    )
+    for number in range(4):
+        parts = (decays[number if varying else 0], inputs[number], initial[number])
+        assert_close(together[:, number], definition(*map(np.asarray, parts)))
+
+
+@constant_and_varying
+def test_forward_mode_and_second_derivatives(varying):
+    arguments = draw(float, varying, 7, n=3)
+
+    def energy(form):
+        return lambda *given: jnp.sum(
+            jnp.sin(uh.linear_recurrence(given[0], given[1], initial=given[2], form=form))
+        )
+
+    for order in (jax.jacfwd, jax.hessian, lambda f, a: jax.jacrev(jax.jacfwd(f, a), a)):
+        expected = order(energy(naive), (0, 1, 2))(*arguments)
+        found = order(energy(doubling), (0, 1, 2))(*arguments)
+        jax.tree.map(assert_close, found, jax.tree.map(np.asarray, expected))
 
 
 @constant_and_varying
@@ -162,8 +196,8 @@ def test_forms_agree_at_any_size(name, kind, varying, time, n, chunk, seed):
         ("cpu", False, 1, scan),
         ("cpu", False, LONG, scan),
         ("cpu", True, LONG, scan),
-        ("gpu", False, 1, decay_matrix),
-        ("gpu", False, CHUNK, decay_matrix),
+        ("gpu", False, 1, doubling),
+        ("gpu", False, CHUNK, doubling),
         ("gpu", False, CHUNK + 1, chunkwise),
         ("gpu", False, LONG, chunkwise),
         ("gpu", True, 1, associative),

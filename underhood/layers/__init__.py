@@ -2,6 +2,7 @@
 
 from underhood.layers.attention import LinearAttention, MultiHead
 from underhood.layers.base import Layer, parameter_count, stream
+from underhood.layers.batches import batch_outputs, last_outputs
 from underhood.layers.checks import BadInput
 from underhood.layers.files import load, save
 from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN
@@ -31,6 +32,8 @@ __all__ = [
     "MultiHead",
     "SideGatedRNN",
     "Stack",
+    "batch_outputs",
+    "last_outputs",
     "linear_recurrence",
     "load",
     "parameter_count",

@@ -95,6 +95,12 @@ def append_one(xs: Float[Array, "*time d"]) -> Float[Array, "*time d_plus_1"]:
     return jnp.concatenate([xs, jnp.ones_like(xs[..., :1])], axis=-1)
 
 
+def bilinear(W_m: Weight, W_x: Weight, xs: Float[Array, "*time d"]) -> Float[Array, "*time gated"]:
+    """(W_m x) ⊙ (W_x x), as one product with both matrices stacked: x is read once."""
+    both = xs @ jnp.concatenate([W_m, W_x]).T
+    return both[..., : W_m.shape[0]] * both[..., W_m.shape[0] :]
+
+
 def parameter_count(module: Any) -> int:
     """Numbers stored in a module's arrays."""
     return sum(int(leaf.size) for leaf in jax.tree.leaves(module) if eqx.is_array(leaf))

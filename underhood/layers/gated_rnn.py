@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.layers.base import Layer, append_one, normal, zeros
+from underhood.layers.base import Layer, append_one, bilinear, normal, zeros
 from underhood.layers.checks import BadInput, Weight, problems_of, refuse
 from underhood.layers.decay import decay_from_nu, nu_from_decay
 from underhood.layers.recurrence import linear_recurrence
@@ -56,22 +56,23 @@ class BilinearGates(Layer):
 
     def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
         """g_in, the constant 1 appended here."""
-        extended = append_one(jnp.asarray(xs))
-        return (extended @ self.W_in_m.T) * (extended @ self.W_in_x.T)
+        return bilinear(self.W_in_m, self.W_in_x, append_one(jnp.asarray(xs)))
 
     def gate_out(self, states: Float[Array, "*time hidden"]) -> Float[Array, "*time gated"]:
         """g_out."""
-        return (states @ self.W_out_m.T) * (states @ self.W_out_x.T)
+        return bilinear(self.W_out_m, self.W_out_x, states)
 
     def initial_state(self) -> Float[Array, " hidden"]:
         return zeros(self.neurons, like=self.W_in_m)
 
     @abstractmethod
-    def carry(self, state: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
         """What one step of time leaves of the state."""
 
     @abstractmethod
-    def states(self, written: Float[Array, "time hidden"]) -> Float[Array, "time hidden"]:
+    def states(
+        self, written: Float[Array, "time *batch hidden"]
+    ) -> Float[Array, "time *batch hidden"]:
         """The states at all times, given what the input gate writes."""
 
     def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
@@ -119,10 +120,12 @@ class GatedRNN(BilinearGates):
     def decay(self) -> Weight:
         return decay_from_nu(self.nu)
 
-    def carry(self, state: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
         return jnp.asarray(self.decay) * state
 
-    def states(self, written: Float[Array, "time hidden"]) -> Float[Array, "time hidden"]:
+    def states(
+        self, written: Float[Array, "time *batch hidden"]
+    ) -> Float[Array, "time *batch hidden"]:
         return linear_recurrence(jnp.asarray(self.decay), written)
 
 
@@ -163,13 +166,14 @@ class DenseGatedRNN(BilinearGates):
             D=diagonal.D,
         )
 
-    def carry(self, state: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
-        return jnp.asarray(self.A) @ state
+    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
+        return state @ jnp.asarray(self.A).T
 
-    def states(self, written: Float[Array, "time hidden"]) -> Float[Array, "time hidden"]:
+    def states(
+        self, written: Float[Array, "time *batch hidden"]
+    ) -> Float[Array, "time *batch hidden"]:
         def advance(state: Array, now: Array) -> tuple[Array, Array]:
             state = self.carry(state) + now
             return state, state
 
-        start = jnp.asarray(self.initial_state(), written.dtype)
-        return jax.lax.scan(advance, start, written)[1]
+        return jax.lax.scan(advance, jnp.zeros(written.shape[1:], written.dtype), written)[1]

@@ -1,23 +1,27 @@
-"""The linear recurrence h_t = λ⊙h_{t−1} + u_t, in five forms that agree.
+"""The linear recurrence h_t = λ⊙h_{t−1} + u_t, in six forms that agree.
 
 naive         one line of arithmetic per token: what the others are tested against
 scan          the same as one compiled loop: O(T) work, no parallelism over time
 associative   (λ₁, u₁)∘(λ₂, u₂) = (λ₁λ₂, λ₂u₁ + u₂) in a tree: O(T) work, depth log T
+doubling      h = …(1 + λ⁴S⁴)(1 + λ²S²)(1 + λS) u, S the shift by one token: O(T log T), depth log T
 decay_matrix  h = L u with L_ts = λ^{t−s} for s ≤ t: one matrix product per neuron, O(T²)
 chunkwise     decay_matrix inside chunks, the tree between them: O(T) work and memory
 
-`decay` is [n], or [time, n] when it depends on the input (Mamba); real or complex.
+`decay` is [n], or of the inputs' shape when it depends on the input (Mamba); real or complex.
+The inputs are [time, n], or [time, …, n] with many sequences side by side.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
-Decay = Inexact[Array, " n"] | Inexact[Array, "time n"]
-States = Inexact[Array, "time n"]
-Form = Callable[[Decay, States, Inexact[Array, " n"]], States]
+Decay = Inexact[Array, " n"] | Inexact[Array, "time *batch n"]
+States = Inexact[Array, "time *batch n"]
+State = Inexact[Array, "*batch n"]
+Form = Callable[[Decay, States, State], States]
 
 # A chunk's decay matrix has CHUNK²·n entries; 64 keeps it inside the cache for n ≤ 1000 or so
 # while the work per token (64 multiply-adds a neuron) stays below that of the gates around it.
@@ -28,7 +32,7 @@ def linear_recurrence(
     decay: Decay,
     inputs: States,
     *,
-    initial: Inexact[Array, " n"] | None = None,
+    initial: State | None = None,
     form: Form | None = None,
 ) -> States:
     """All states of h_t = λ⊙h_{t−1} + u_t; picks the form by device and length unless told."""
@@ -37,23 +41,46 @@ def linear_recurrence(
     if initial is None:
         initial = jnp.zeros(inputs.shape[1:], dtype)
     form = form or best_form(decay.ndim == 1, inputs.shape[0], jax.default_backend())
-    return form(decay.astype(dtype), inputs.astype(dtype), initial.astype(dtype))
+    arguments = decay.astype(dtype), inputs.astype(dtype), initial.astype(dtype)
+    return constant(form, *arguments) if decay.ndim == 1 else form(*arguments)
 
 
 def best_form(constant: bool, time: int, backend: str) -> Form:
     """The fastest form that is linear in time (`benchmarks/recurrence.py`).
 
     A CPU runs the scan at the speed of its memory. An accelerator waits for a launch per token, so
-    there matrix products win, or the tree where the decay changes and has no powers to share.
+    there a few passes over everything win: by doubling, in chunks beyond a certain length, or by
+    the tree where the decay changes and has no powers to share.
     """
     if backend == "cpu":
         return scan
     if not constant:
         return associative
-    return decay_matrix if time <= CHUNK else chunkwise
+    return doubling if time <= CHUNK else chunkwise
 
 
-def naive(decay: Decay, inputs: States, initial: Inexact[Array, " n"]) -> States:
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def constant(form: Form, decay: Inexact[Array, " n"], inputs: States, initial: State) -> States:
+    """A form with one decay for all times, and derivatives that cost what the form costs."""
+    return form(decay, inputs, initial)
+
+
+@constant.defjvp
+def constant_jvp(
+    form: Form,
+    primals: tuple[Array, Array, Array],
+    tangents: tuple[Array, Array, Array],
+) -> tuple[Array, Array]:
+    # dh_t = λ dh_{t−1} + (du_t + dλ h_{t−1}) is the same recurrence again, and its transpose is
+    # the recurrence backwards in time: gradients need h alone, none of the form's inner powers.
+    decay, inputs, initial = primals
+    decay_dot, inputs_dot, initial_dot = tangents
+    states = constant(form, decay, inputs, initial)
+    before = jnp.concatenate([initial[None], states[:-1]])[: inputs.shape[0]]
+    return states, constant(form, decay, inputs_dot + decay_dot * before, initial_dot)
+
+
+def naive(decay: Decay, inputs: States, initial: State) -> States:
     """The definition, token by token."""
     decays = jnp.broadcast_to(decay, inputs.shape)
     state, states = initial, []
@@ -63,8 +90,15 @@ def naive(decay: Decay, inputs: States, initial: Inexact[Array, " n"]) -> States
     return jnp.stack(states) if states else inputs
 
 
-def scan(decay: Decay, inputs: States, initial: Inexact[Array, " n"]) -> States:
+def scan(decay: Decay, inputs: States, initial: State) -> States:
     """The definition as a compiled loop."""
+    if decay.ndim == 1:
+
+        def keep(state: Array, now: Array) -> tuple[Array, Array]:
+            state = decay * state + now
+            return state, state
+
+        return jax.lax.scan(keep, initial, inputs)[1]
 
     def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         state = now[0] * state + now[1]
@@ -73,7 +107,7 @@ def scan(decay: Decay, inputs: States, initial: Inexact[Array, " n"]) -> States:
     return jax.lax.scan(step, initial, (jnp.broadcast_to(decay, inputs.shape), inputs))[1]
 
 
-def associative(decay: Decay, inputs: States, initial: Inexact[Array, " n"]) -> States:
+def associative(decay: Decay, inputs: States, initial: State) -> States:
     """A parallel prefix over the affine maps h ↦ λh + u."""
 
     def compose(first: tuple[Array, Array], then: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -84,36 +118,57 @@ def associative(decay: Decay, inputs: States, initial: Inexact[Array, " n"]) -> 
     return states + products * initial
 
 
-def decay_matrix(decay: Decay, inputs: States, initial: Inexact[Array, " n"]) -> States:
+def doubling(decay: Decay, inputs: States, initial: State) -> States:
+    """Each pass doubles how far back every state sees; λ is squared along."""
+    if decay.ndim > 1 or not inputs.shape[0]:
+        return associative(decay, inputs, initial)
+    states = jnp.concatenate([(inputs[0] + decay * initial)[None], inputs[1:]])
+    power, reach = decay, 1
+    while reach < inputs.shape[0]:
+        earlier = jnp.concatenate([jnp.zeros_like(states[:reach]), states[:-reach]])
+        states = states + power * earlier
+        power, reach = power * power, 2 * reach
+    return states
+
+
+def decay_matrix(decay: Decay, inputs: States, initial: State) -> States:
     """h_t = Σ_{s≤t} L_ts u_s + L_t0 h_0, L written out."""
     if decay.ndim == 1:
         matrix, from_start = toeplitz(decay, inputs.shape[0])
-    else:
-        matrix, from_start = products_between(decay)
-    return jnp.einsum("tsn,sn->tn", matrix, inputs) + from_start * initial
+        from_start = beside(from_start, inputs)
+        return jnp.einsum("tsn,s...n->t...n", matrix, inputs) + from_start * initial
+    matrix, from_start = products_between(decay)
+    return jnp.einsum("ts...n,s...n->t...n", matrix, inputs) + from_start * initial
 
 
-def chunkwise(
-    decay: Decay, inputs: States, initial: Inexact[Array, " n"], chunk: int = CHUNK
-) -> States:
+def beside(weights: Inexact[Array, "time n"], like: Array) -> Inexact[Array, "time *ones n"]:
+    """Weights per time and neuron, shaped to multiply arrays [time, …, n]."""
+    return weights.reshape(weights.shape[0], *(1,) * (like.ndim - 2), weights.shape[1])
+
+
+def chunkwise(decay: Decay, inputs: States, initial: State, chunk: int = CHUNK) -> States:
     """Chunks in parallel as if each started from zero, then what the earlier ones add."""
-    time, n = inputs.shape
+    time, rest = inputs.shape[0], inputs.shape[1:]
     blocks = -(-time // chunk)
-    padded = jnp.pad(inputs, ((0, blocks * chunk - time), (0, 0))).reshape(blocks, chunk, n)
-    if decay.ndim == 2:
-        # One decay matrix per chunk would take T·chunk·n numbers, so chunks go one by one.
-        decays = jnp.pad(decay, ((0, blocks * chunk - time), (0, 0))).reshape(blocks, chunk, n)
 
+    def split(array: Array) -> Array:
+        padding = ((0, blocks * chunk - time), *((0, 0) for _ in rest))
+        return jnp.pad(array, padding).reshape(blocks, chunk, *rest)
+
+    if decay.ndim > 1:
+        # One decay matrix per chunk would take T·chunk·n numbers, so chunks go one by one.
         def advance(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             states = associative(now[0], now[1], state)
             return states[-1], states
 
-        return jax.lax.scan(advance, initial, (decays, padded))[1].reshape(blocks * chunk, n)[:time]
+        states = jax.lax.scan(advance, initial, (split(decay), split(inputs)))[1]
+        return states.reshape(blocks * chunk, *rest)[:time]
     matrix, from_start = toeplitz(decay, chunk)
-    local = jnp.einsum("tsn,bsn->btn", matrix, padded)
+    local = jnp.einsum("tsn,bs...n->bt...n", matrix, split(inputs))
     leaving = associative(from_start[-1], local[:, -1], initial)
     entering = jnp.concatenate([initial[None], leaving[:-1]])
-    return (local + from_start * entering[:, None]).reshape(blocks * chunk, n)[:time]
+    states = local + beside(from_start, inputs) * entering[:, None]
+    return states.reshape(blocks * chunk, *rest)[:time]
 
 
 def toeplitz(
@@ -129,13 +184,11 @@ def toeplitz(
 
 
 def products_between(
-    decays: Inexact[Array, "time n"],
-) -> tuple[Inexact[Array, "time time n"], Inexact[Array, "time n"]]:
+    decays: Inexact[Array, "time *batch n"],
+) -> tuple[Inexact[Array, "time time *batch n"], Inexact[Array, "time *batch n"]]:
     """L_ts = λ_{s+1}⋯λ_t for s ≤ t, and λ_1⋯λ_t."""
     time = decays.shape[0]
-    after = jnp.arange(time)[:, None] > jnp.arange(time)[None, :]
-    steps = jnp.where(after[:, :, None], decays[:, None], 1)
-    matrix = jnp.where(
-        (after | jnp.eye(time, dtype=bool))[:, :, None], jnp.cumprod(steps, axis=0), 0
-    )
-    return matrix, jnp.cumprod(decays, axis=0)
+    lag = jnp.arange(time)[:, None] - jnp.arange(time)[None, :]
+    lag = lag.reshape(time, time, *(1,) * (decays.ndim - 1))
+    steps = jnp.where(lag > 0, decays[:, None], 1)
+    return jnp.where(lag >= 0, jnp.cumprod(steps, axis=0), 0), jnp.cumprod(decays, axis=0)

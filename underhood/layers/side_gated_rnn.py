@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.layers.base import Layer, normal, zeros
+from underhood.layers.base import Layer, bilinear, normal, zeros
 from underhood.layers.checks import Weight
 from underhood.layers.decay import decay_from_nu, nu_from_decay
 from underhood.layers.recurrence import linear_recurrence
@@ -68,7 +68,7 @@ class SideGatedRNN(Layer):
 
     def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
         """g_in."""
-        return (xs @ self.W_in_m.T) * (xs @ self.W_in_x.T)
+        return bilinear(self.W_in_m, self.W_in_x, xs)
 
     def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
         self.check_sequence(xs)

@@ -1,0 +1,151 @@
+"""Many sequences at once: the same numbers as `jax.vmap(layer)`, in fewer and larger products.
+
+A layer is an equation over one sequence, and vmap of it is what defines these functions. But
+gradients of a vmapped product contract two axes, which costs a transposed copy of every
+activation. So tokens of all sequences are laid out as one matrix [time·batch, d], time outermost,
+where products are plain and the recurrence walks through memory in order.
+
+A layer without a rule here, or of somebody else, is vmapped.
+"""
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from underhood.layers.gated_rnn import BilinearGates
+from underhood.layers.gru import GRU
+from underhood.layers.lru import AbstractLRU
+from underhood.layers.lstm import LSTM
+from underhood.layers.recurrence import linear_recurrence
+from underhood.layers.side_gated_rnn import SideGatedRNN
+from underhood.layers.stack import Stack
+
+Sequences = Float[Array, "batch time d_in"]
+
+
+@singledispatch
+def batch_outputs(layer: Any, xs: Sequences) -> Float[Array, "batch time d_out"]:
+    """The outputs at all times of many sequences."""
+    return jax.vmap(layer)(xs)
+
+
+@singledispatch
+def last_outputs(layer: Any, xs: Sequences) -> Float[Array, "batch d_out"]:
+    """The outputs at the last token of many sequences; gates that nobody reads are left out."""
+    return batch_outputs(layer, xs)[:, -1]
+
+
+def by_token(function: Callable[[Array], Array], array: Array) -> Array:
+    """A function of [tokens, d] on [time, batch, d]."""
+    flat = function(array.reshape(-1, array.shape[-1]))
+    return flat.reshape(*array.shape[:-1], flat.shape[-1])
+
+
+def time_first(array: Array) -> Array:
+    """[batch, time, …] as [time, batch, …], and back."""
+    return jnp.swapaxes(array, 0, 1)
+
+
+def gated_states(layer: BilinearGates, xs: Sequences) -> Float[Array, "time batch hidden"]:
+    return layer.states(by_token(layer.gate_in, time_first(xs)))
+
+
+@batch_outputs.register
+def _(layer: BilinearGates, xs: Sequences) -> Float[Array, "batch time d_out"]:
+    states = gated_states(layer, xs)
+    return time_first(by_token(lambda h: layer.gate_out(h) @ layer.D.T, states))
+
+
+@last_outputs.register
+def _(layer: BilinearGates, xs: Sequences) -> Float[Array, "batch d_out"]:
+    return layer.gate_out(gated_states(layer, xs)[-1]) @ layer.D.T
+
+
+def side_gated_states(layer: SideGatedRNN, xs: Sequences) -> Float[Array, "time batch hidden"]:
+    written = by_token(layer.gate_in, time_first(xs))
+    return linear_recurrence(jnp.asarray(layer.decay), written)
+
+
+@batch_outputs.register
+def _(layer: SideGatedRNN, xs: Sequences) -> Float[Array, "batch time d_out"]:
+    gates = by_token(lambda x: x @ layer.W_side.T, time_first(xs))
+    gated = gates * side_gated_states(layer, xs)
+    return time_first(by_token(lambda h: h @ layer.D.T, gated))
+
+
+@last_outputs.register
+def _(layer: SideGatedRNN, xs: Sequences) -> Float[Array, "batch d_out"]:
+    return ((xs[:, -1] @ layer.W_side.T) * side_gated_states(layer, xs)[-1]) @ layer.D.T
+
+
+@batch_outputs.register
+def _(layer: AbstractLRU, xs: Sequences) -> Float[Array, "batch time d_out"]:
+    us = by_token(layer.before, time_first(xs))
+    states = linear_recurrence(layer.eigenvalues, by_token(layer.written, us))
+    mixed = layer.read(states.reshape(-1, states.shape[-1]), us.reshape(-1, us.shape[-1]))
+    outputs = layer.after(mixed)
+    return time_first(outputs.reshape(*us.shape[:-1], outputs.shape[-1]))
+
+
+@batch_outputs.register
+def _(layer: LSTM, xs: Sequences) -> Float[Array, "batch time d_out"]:
+    # The sigmoid gates side by side, then the candidate: one product per token instead of four.
+    U = jnp.concatenate([layer.U_f, layer.U_g, layer.U_o, layer.U_c])
+    V = jnp.concatenate([layer.V_f, layer.V_g, layer.V_o, layer.V_c])
+    b = jnp.concatenate([layer.b_f, layer.b_g, layer.b_o, layer.b_c])
+    entering = by_token(lambda x: x @ U.T + b, time_first(xs))
+    n = layer.neurons
+
+    def step(state: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], Array]:
+        h, c = state
+        gates = now + h @ V.T
+        f, g, o = jnp.split(jax.nn.sigmoid(gates[:, : 3 * n]), 3, axis=1)
+        c = f * c + g * jnp.tanh(gates[:, 3 * n :])
+        h = o * jnp.tanh(c)
+        return (h, c), h
+
+    nothing = jnp.zeros((xs.shape[0], n), entering.dtype)
+    return time_first(jax.lax.scan(step, (nothing, nothing), entering)[1])
+
+
+@batch_outputs.register
+def _(layer: GRU, xs: Sequences) -> Float[Array, "batch time d_out"]:
+    U = jnp.concatenate([layer.U_r, layer.U_z, layer.U_h])
+    V = jnp.concatenate([layer.V_r, layer.V_z])
+    b = jnp.concatenate([layer.b_r, layer.b_z, layer.b_h])
+    entering = by_token(lambda x: x @ U.T + b, time_first(xs))
+    n = layer.neurons
+
+    def step(h: Array, now: Array) -> tuple[Array, Array]:
+        r, z = jnp.split(jax.nn.sigmoid(now[:, : 2 * n] + h @ V.T), 2, axis=1)
+        candidate = jnp.tanh(now[:, 2 * n :] + (r * h) @ layer.V_h.T)
+        h = (1 - z) * h + z * candidate
+        return h, h
+
+    nothing = jnp.zeros((xs.shape[0], n), entering.dtype)
+    return time_first(jax.lax.scan(step, nothing, entering)[1])
+
+
+def before_last_layer(stack: Stack, xs: Sequences) -> Float[Array, "batch time hidden"]:
+    """Many sequences through a stack's embedding and all but its last layer."""
+    stack.check_precision()
+    xs = xs if stack.embed is None else by_token(stack.embed, xs)
+    for layer in stack.layers[:-1]:
+        xs = batch_outputs(layer, xs)
+    return xs
+
+
+@batch_outputs.register
+def _(layer: Stack, xs: Sequences) -> Float[Array, "batch time d_out"]:
+    outputs = batch_outputs(layer.layers[-1], before_last_layer(layer, xs))
+    return outputs if layer.readout is None else by_token(layer.readout, outputs)
+
+
+@last_outputs.register
+def _(layer: Stack, xs: Sequences) -> Float[Array, "batch d_out"]:
+    outputs = last_outputs(layer.layers[-1], before_last_layer(layer, xs))
+    return outputs if layer.readout is None else layer.readout(outputs)
