@@ -45,7 +45,9 @@ PUBLIC = [
     "Mamba",
     "MambaBlock",
     "MultiHead",
+    "Recipe",
     "Role",
+    "Run",
     "SideGatedRNN",
     "Stack",
     "attention_from_linear_rnn",
@@ -54,6 +56,8 @@ PUBLIC = [
     "load",
     "save",
     "stream",
+    "tasks",
+    "train",
 ]
 
 

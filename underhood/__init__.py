@@ -1,9 +1,11 @@
 """underhood: the attention under the hood of recurrent networks.
 
 `compile` turns linear self-attention into a recurrent network that computes the same function;
+`train` finds such networks by gradient descent on `tasks`;
 `save` and `load` keep networks in files. One sequence at a time: batches are the caller's vmap.
 """
 
+from underhood import tasks
 from underhood.constructions import (
     Construction,
     ImpossibleConstruction,
@@ -33,6 +35,7 @@ from underhood.layers import (
     save,
     stream,
 )
+from underhood.training import Recipe, Run, train
 
 __version__ = "0.1.0"
 
@@ -53,7 +56,9 @@ __all__ = [
     "Mamba",
     "MambaBlock",
     "MultiHead",
+    "Recipe",
     "Role",
+    "Run",
     "SideGatedRNN",
     "Stack",
     "attention_from_linear_rnn",
@@ -62,4 +67,6 @@ __all__ = [
     "load",
     "save",
     "stream",
+    "tasks",
+    "train",
 ]

@@ -2,19 +2,13 @@
 
 import dataclasses
 import json
-import platform
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import equinox
-import jax
-import numpy as np
-
-import underhood
 from underhood.experiments.verdicts import NOT_JUDGED, Number, overall
 from underhood.layers.files import write_atomically
+from underhood.training.provenance import provenance
 
 
 @dataclass(frozen=True)
@@ -54,42 +48,13 @@ def judge(experiment: str, scale: str, outcome: Outcome, seconds: float) -> Resu
         numbers,
         outcome.rows,
         outcome.notes,
-        provenance(outcome, seconds),
-    )
-
-
-def provenance(outcome: Outcome, seconds: float) -> dict[str, Any]:
-    """Where the numbers come from."""
-    device = jax.devices()[0]
-    return {
-        "commit": commit(),
-        "versions": {
-            "underhood": underhood.__version__,
-            "python": platform.python_version(),
-            "jax": jax.__version__,
-            "equinox": equinox.__version__,
-            "numpy": np.__version__,
+        {
+            **provenance(),
+            "seeds": list(outcome.seeds),
+            "steps": outcome.steps,
+            "seconds": round(seconds, 2),
         },
-        "device": f"{device.platform} ({device.device_kind})",
-        "seeds": list(outcome.seeds),
-        "steps": outcome.steps,
-        "seconds": round(seconds, 2),
-    }
-
-
-def commit() -> str | None:
-    """The commit of the source tree, with a + if it has been changed since; None outside git."""
-    folder = Path(underhood.__file__).parent
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", ".") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    )
 
 
 def write(result: Result, folder: Path) -> Path:

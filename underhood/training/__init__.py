@@ -1,1 +1,19 @@
 """How weights are found: recipes, ensembles, storage and resume."""
+
+from underhood.training.evaluation import evaluate
+from underhood.training.recipes import Adam, Recipe
+from underhood.training.run import Run
+from underhood.training.schedules import Constant, Cosine, Fade, Schedule
+from underhood.training.train import train
+
+__all__ = [
+    "Adam",
+    "Constant",
+    "Cosine",
+    "Fade",
+    "Recipe",
+    "Run",
+    "Schedule",
+    "evaluate",
+    "train",
+]

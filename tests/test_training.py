@@ -1,0 +1,452 @@
+"""Ensembles: every member trains as it would alone, padded or not, beside healthy and lost ones."""
+
+import dataclasses
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import underhood as uh
+from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStudent
+from underhood.training import Adam, Constant, Cosine, Fade, evaluate
+from underhood.training.ensemble import Ensemble
+from underhood.training.groups import MOST_PADDING, Parts, group
+from underhood.training.members import combine
+from underhood.training.padding import cut, mask_of, pad
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+# The module, which `underhood.training.train` the function hides.
+training = sys.modules["underhood.training.train"]
+
+KEY = jax.random.key(3)
+D = 2
+TASK = TeacherStudent.random(D, length=5, key=jax.random.key(0))
+# float64, so that equal means equal: ten steps of float32 would already hide small mistakes.
+RECIPE = uh.Recipe(
+    steps=12,
+    batch=4,
+    learning_rate=1e-2,
+    schedule=Cosine(end=0.1, warmup=0.2),
+    weight_decay=1e-2,
+    decay_schedule=Fade(0.3, 0.8),
+    clip=1.0,
+    precision="float64",
+)
+
+
+def gated(width, *, key):
+    return uh.GatedRNN.init(d_in=D, hidden=width, gated=width + 1, d_out=D, key=key)
+
+
+def train(make_student=gated, task=TASK, recipe=RECIPE, *, widths=4, key=KEY, **more):
+    return uh.train(make_student, task, recipe, widths=widths, key=key, **more)
+
+
+def assert_same(model, expected, tolerance=1e-9):
+    assert jax.tree.structure(model) == jax.tree.structure(expected)
+    arrays = (jax.tree.leaves(eqx.filter(one, eqx.is_array)) for one in (model, expected))
+    for leaf, other in zip(*arrays, strict=True):
+        assert leaf.shape == other.shape
+        np.testing.assert_allclose(leaf, other, rtol=tolerance, atol=tolerance)
+
+
+# --- one member against a loop that anybody would write
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_a_member_is_what_a_plain_loop_gives():
+    run = train(seeds=[5])
+    with jax.enable_x64(True):
+        first, data = jax.random.split(jax.random.fold_in(KEY, 5))
+        student = gated(4, key=first)
+        spared = jax.tree.map(lambda _: True, student)
+        spared = eqx.tree_at(lambda tree: tree.nu, spared, False)
+        adam = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
+        moments = adam.init(student)
+        losses = []
+        for step in range(RECIPE.steps):
+            xs, ys = TASK.sample(jax.random.fold_in(data, step), RECIPE.batch)
+
+            def loss_of(student, xs=xs, ys=ys):
+                return 0.5 * jnp.mean((jax.vmap(student)(xs) - ys) ** 2)
+
+            loss, slopes = jax.value_and_grad(loss_of)(student)
+            directions, moments = adam.update(slopes, moments)
+            done = step / RECIPE.steps
+            warm = (done - 0.2) / 0.8
+            rate = 1e-2 * min(done / 0.2, 0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * max(warm, 0))))
+            faded = np.clip((done - 0.3) / 0.5, 0, 1)
+            decay = 1e-2 * 0.5 * (1 + np.cos(np.pi * faded))
+            student = jax.tree.map(
+                lambda w, u, decays, rate=rate, decay=decay: w - rate * u - decays * decay * w,
+                student,
+                directions,
+                spared,
+            )
+            losses.append(float(loss))
+    assert_same(run.models[0], student)
+    np.testing.assert_allclose(run.losses[0], losses, rtol=1e-9)
+    assert run.steps.tolist() == list(range(1, RECIPE.steps + 1))
+
+
+def test_the_papers_recipe_is_adamw():
+    recipe = uh.Recipe.paper(steps=1000)
+    assert (recipe.batch, recipe.learning_rate, recipe.weight_decay) == (64, 1e-3, 1e-4)
+    assert uh.Recipe.paper().steps == 1_000_000
+    assert uh.Recipe.paper(literal=True).weight_decay == pytest.approx(1e-4 * 1e-3)
+    for schedule, peak in ((recipe.schedule, 1e-3), (recipe.decay_schedule, 1e-4)):
+        ends = [float(peak * schedule(jnp.asarray(at))) for at in (0.0, 1.0)]
+        np.testing.assert_allclose(ends, [peak, peak * 1e-3], rtol=1e-5)
+    assert recipe.spared == ("nu", "theta_log", "gamma_log")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        (Constant(), [1, 1, 1, 1, 1]),
+        (Cosine(), [1, 0.8535534, 0.5, 0.1464466, 0]),
+        (Cosine(end=0.2), [1, 0.8828427, 0.6, 0.3171573, 0.2]),
+        (Cosine(warmup=0.5), [0, 0.5, 1, 0.5, 0]),
+        (Fade(0.25, 0.75), [1, 1, 0.5, 0, 0]),
+    ],
+)
+def test_schedules(schedule, values):
+    found = [float(schedule(jnp.asarray(at))) for at in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    np.testing.assert_allclose(found, values, atol=1e-6)
+
+
+# --- members do not notice each other
+
+
+def stacked_layers(kind, **more):
+    def make_student(width, *, key):
+        def layer(width, *, key):
+            sizes = {} if kind in (uh.LSTM, uh.GRU) else {"d_out": width}
+            return kind.init(d_in=width, hidden=width, key=key, **sizes, **more)
+
+        return uh.Stack.init(layer, d_in=D, hidden=width, d_out=D, key=key)
+
+    return make_student
+
+
+PADDED = {
+    "gated": gated,
+    "dense": lambda width, *, key: uh.DenseGatedRNN.init(
+        d_in=D, hidden=width, gated=width + 1, d_out=D, key=key
+    ),
+    "side": lambda width, *, key: uh.SideGatedRNN.init(d_in=D, hidden=width, d_out=D, key=key),
+    "attention": lambda width, *, key: uh.LinearAttention.init(d_in=D, d_k=width, key=key),
+    "mamba": lambda width, *, key: uh.Mamba.init(d_in=D, hidden=width, d_out=D, key=key),
+    "lstm": stacked_layers(uh.LSTM),
+    "gru": stacked_layers(uh.GRU),
+    "lru in-out": stacked_layers(uh.LRUInOut),
+    # softplus(0) ≠ 0, so that padded neurons are not silent and only the mask keeps them unread.
+    "lru mlp": stacked_layers(uh.LRUInOutMLP, activation="softplus"),
+}
+
+
+@pytest.fixture
+def unjudged(monkeypatch):
+    """Leave out the losses on fresh sequences, which compile a program for every width."""
+    monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"loss": 1.0})
+
+
+@pytest.mark.usefixtures("unjudged")
+@pytest.mark.parametrize("name", PADDED)
+def test_padded_members_train_as_if_alone(name):
+    together = train(PADDED[name], widths=(2, 3), seeds=2, lanes=4)
+    assert len(together.settings["grouping"]) == 1
+    alone = train(PADDED[name], widths=(2, 3), seeds=2, lanes=1)
+    assert len(alone.settings["grouping"]) == 4
+    for model, expected in zip(together.models, alone.models, strict=True):
+        assert_same(model, expected)
+    np.testing.assert_allclose(together.losses, alone.losses, rtol=1e-9)
+    assert together.members["width"].tolist() == [2, 2, 3, 3]
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_an_ensemble_equals_single_runs_in_float32():
+    recipe = uh.Recipe.fast(steps=200, batch=8)
+    together, alone = (
+        train(recipe=recipe, widths=(3, 5), seeds=3, lanes=lanes) for lanes in (6, 1)
+    )
+    for model, expected in zip(together.models, alone.models, strict=True):
+        size = max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(expected))
+        assert_same(model, expected, 1e-5 * size)
+
+
+def test_pad_and_cut_undo_each_other():
+    weights = {"a": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(2)}
+    shapes = ((4, 3), (5,))
+    padded = pad(weights, shapes)
+    assert [leaf.shape for leaf in jax.tree.leaves(padded)] == list(shapes)
+    assert_same(cut(padded, ((2, 3), (2,))), weights)
+    np.testing.assert_array_equal(mask_of(weights, shapes)["b"], [1, 1, 0, 0, 0])
+
+
+def test_axes_equal_separate_runs():
+    teachers = [TeacherStudent.random(D, key=jax.random.key(k)).attention for k in (1, 2)]
+    axes = {"learning_rate": (1e-3, 1e-2), "weight_decay": (0.0, 0.1), "teacher": teachers}
+    run = train(axes=axes, lanes=8)
+    assert len(run.rows) == 8
+    for row, model in list(zip(run.rows, run.models, strict=True))[1::3]:
+        recipe = RECIPE.change(learning_rate=row["learning_rate"], weight_decay=row["weight_decay"])
+        task = TeacherStudent(teachers[row["teacher"]], 5)
+        alone = train(task=task, recipe=recipe)
+        assert_same(model, alone.models[0])
+        assert row["normalised_loss"] == pytest.approx(alone.rows[0]["normalised_loss"], rel=1e-6)
+
+
+def test_a_lost_member_is_frozen_recorded_and_disturbs_nobody():
+    rates = (1e-2, 1e200)
+    recipe = RECIPE.change(clip=None)
+    run = train(recipe=recipe, axes={"learning_rate": rates}, seeds=2, lanes=4)
+    healthy = train(recipe=recipe, seeds=2, lanes=4)
+    for number in range(2):
+        assert_same(run.models[number], healthy.models[number])
+    np.testing.assert_allclose(run.losses[:2], healthy.losses, rtol=1e-9)
+    for number in (2, 3):
+        lost_at = run.rows[number]["lost_at"]
+        assert 0 < lost_at < recipe.steps
+        assert np.all(np.isfinite(run.losses[number, :lost_at]))
+        assert np.all(np.isnan(run.losses[number, lost_at:]))
+        assert run.rows[number]["loss"] is None
+        assert all(
+            bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(run.models[number])
+        )
+    assert run.rows[0]["lost_at"] is None
+    assert run.best() is run.models[int(np.argmin([row["loss"] for row in run.rows[:2]]))]
+    assert "2 lost" in repr(run)
+    with pytest.raises(uh.BadInput, match="Every member of this run was lost"):
+        dataclasses.replace(run, rows=run.rows[2:], models=run.models[2:]).best()
+
+
+def test_the_same_call_twice_gives_the_same_bits():
+    for lanes in (None, 4):
+        first, second = (train(seeds=2, widths=(2, 3), lanes=lanes) for _ in range(2))
+        assert first.rows == second.rows
+        np.testing.assert_array_equal(first.losses, second.losses)
+        for one, other in zip(first.models, second.models, strict=True):
+            jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+# --- groups and memory
+
+
+def parts_of(*widths):
+    return [Parts.of(gated(width, key=KEY)) for width in widths]
+
+
+def test_members_share_programs_up_to_a_limit_of_padding():
+    assert group(parts_of(3, 4, 3), None) == ((0, 2, 1),)
+    assert group(parts_of(3, 4, 3), 2) == ((0, 2), (1,))
+    assert group(parts_of(2, 40), None) == ((0, 1),)
+    small = [2] * 20
+    assert group(parts_of(*small, 40), None) == (tuple(range(20)), (20,))
+    assert MOST_PADDING == 4.0
+
+
+def test_memory_is_predicted_and_groups_are_made_to_fit():
+    members, teachers = combine(8, 4, None, TASK)
+
+    def arranged(memory):
+        with jax.enable_x64(True):
+            ensemble = Ensemble(gated, members, teachers, TASK, RECIPE, KEY)
+            ensemble.arrange(8, None, memory)
+        return ensemble
+
+    assert [len(one) for one in arranged(None).groups] == [8]
+    program = arranged(None).programs[0].memory_analysis()
+    whole = program.argument_size_in_bytes + program.temp_size_in_bytes
+    split = arranged(int(0.8 * whole)).groups
+    assert len(split) > 1
+    assert sorted(number for one in split for number in one) == list(range(8))
+    with pytest.raises(uh.BadInput, match="are free; reduce the recipe's batch"):
+        arranged(1000)
+
+
+# --- tasks and students of all kinds
+
+
+@pytest.mark.parametrize(
+    ("task", "d_in", "d_out"),
+    [(InContextRegression(2, 1, 3), 3, 1), (AssociativeRecall(3), 6, 3)],
+)
+def test_tasks_that_read_the_last_output(task, d_in, d_out):
+    def make_student(width, *, key):
+        return uh.GatedRNN.init(d_in=d_in, hidden=width, gated=width, d_out=d_out, key=key)
+
+    run = train(make_student, task, uh.Recipe.fast(steps=400, batch=32), widths=6, seeds=2)
+    assert all(row["loss"] < task.zero_loss for row in run.rows)
+    assert ("validation_loss" in run.rows[0]) == isinstance(task, InContextRegression)
+    assert ("accuracy" in run.rows[0]) == isinstance(task, AssociativeRecall)
+
+
+class Foreign(eqx.Module):
+    """A student of somebody else's: a normalised window over the last two tokens."""
+
+    A: jax.Array
+    B: jax.Array
+    calls: jax.Array
+    name: str = "mine"
+
+    @classmethod
+    def init(cls, width, *, key):
+        one, two = jax.random.split(key)
+        sizes = ((width, D), (D, width))
+        return cls(
+            *(jax.random.normal(k, s) for k, s in zip((one, two), sizes, strict=True)),
+            jnp.asarray(2),
+        )
+
+    def __call__(self, xs):
+        hidden = jnp.tanh((xs + jnp.roll(xs, self.calls, axis=0)) @ self.A.T)
+        return (hidden - jnp.mean(hidden, axis=1, keepdims=True)) @ self.B.T
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_a_foreign_student_trains_grouped_by_shape():
+    run = train(Foreign.init, widths=(2, 3), seeds=2, lanes=4)
+    assert sorted(map(len, run.settings["grouping"])) == [2, 2]
+    alone = train(Foreign.init, widths=(2, 3), seeds=2, lanes=1)
+    for model, expected in zip(run.models, alone.models, strict=True):
+        assert_same(model, expected)
+        assert int(model.calls) == 2
+
+
+def test_attention_learns_one_step_of_gradient_descent():
+    task = InContextRegression(1, 1, 3)
+
+    def make_student(width, *, key):
+        return uh.LinearAttention.init(d_in=2, d_v=1, d_k=width, key=key)
+
+    run = train(make_student, task, uh.Recipe.noisy(steps=3000, batch=128), widths=1, seeds=2)
+    best = min(row["loss"] for row in run.rows)
+    assert task.best_loss - 1e-4 < best < 1.01 * task.best_loss
+    attention = run.best()
+    found = float(attention.W_V[0, 1] * attention.W_K[0, 0] * attention.W_Q[0, 0])
+    assert found == pytest.approx(1 / (3 + 1 - 0.2), rel=0.03)
+
+
+# --- evaluation
+
+
+def test_the_loss_on_fresh_sequences_is_unbiased_and_exact_for_the_best_attention():
+    task = InContextRegression(2, 2, 4)
+    with jax.enable_x64(True):
+        scores = evaluate(task.best_attention(), task, key=KEY)
+        assert float(scores["loss"]) == pytest.approx(task.best_loss, rel=1e-12)
+        student = uh.GatedRNN.init(d_in=4, hidden=3, gated=3, d_out=2, key=KEY)
+        xs, ys = task.sample(jax.random.key(9), 2**16)
+        plain = task.losses(jax.vmap(student)(xs)[:, -1], ys)
+        error = float(jnp.std(plain)) / 2**8
+        loss = float(evaluate(student, task, key=KEY)["loss"])
+        assert abs(loss - float(jnp.mean(plain))) < 4 * np.sqrt(5) * error
+
+
+# --- what people see
+
+
+def test_the_table_names_members_and_losses():
+    run = train(seeds=(4, 7), widths=(2, 3), axes={"learning_rate": (1e-3,)})
+    table = run.members
+    assert table["seed"].tolist() == [4, 7, 4, 7]
+    assert {"width", "learning_rate", "loss", "normalised_loss", "lost_at"} <= set(table.columns)
+    assert run.provenance.keys() >= {"commit", "versions", "device", "seconds"}
+    assert "4 members" in repr(run)
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_the_bar_shows_losses_speed_and_time_left(capfd):
+    train(progress=True)
+    shown = capfd.readouterr().err
+    assert "12/12" in shown
+    train(progress=False)
+    assert capfd.readouterr().err == ""
+
+
+def wrong_sizes(width, *, key):
+    return uh.GatedRNN.init(d_in=D + 1, hidden=width, gated=width, d_out=D, key=key)
+
+
+def wrong_outputs(width, *, key):
+    return uh.GatedRNN.init(d_in=D, hidden=width, gated=width, d_out=D + 1, key=key)
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"make_student": 3}, "make_student must be a function"),
+        ({"make_student": lambda width, *, key: 3}, "make_student gave a int"),
+        ({"make_student": wrong_sizes}, "takes one sequence"),
+        ({"make_student": wrong_outputs}, "give the student 2 inputs and 2 outputs"),
+        ({"task": uh.LinearAttention.init(d_in=2, key=KEY)}, "use one of underhood.tasks"),
+        ({"recipe": 100}, "the recipe is a int"),
+        ({"seeds": 0}, "seeds is empty"),
+        ({"seeds": (1, 1)}, "same number twice"),
+        ({"seeds": (-1,)}, "seeds holds -1"),
+        ({"widths": ()}, "widths is empty"),
+        ({"widths": 0}, "widths holds 0"),
+        ({"widths": (2.5,)}, "widths holds 2.5"),
+        ({"axes": {"learning_rat": (1,)}}, "unknown axis 'learning_rat'"),
+        ({"axes": {"learning_rate": ()}}, "the axis learning_rate is empty"),
+        ({"axes": {"learning_rate": (float("nan"),)}}, "finite numbers"),
+        ({"axes": {"weight_decay": ("a",)}}, "use numbers"),
+        ({"axes": {"teacher": (3,)}}, "teacher 0 is a int"),
+        (
+            {"axes": {"teacher": (uh.LinearAttention.init(d_in=3, key=KEY),)}},
+            "teacher 0 has other weights or shapes",
+        ),
+        (
+            {"task": AssociativeRecall(3), "axes": {"teacher": (TASK.attention,)}},
+            "needs a TeacherStudent",
+        ),
+        ({"lanes": 0}, "lanes is 0"),
+    ],
+)
+def test_bad_input_is_refused_with_one_line(arguments, message):
+    with pytest.raises(uh.BadInput) as refusal:
+        train(**arguments)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"steps": 1.5}, "steps is 1.5"),
+        ({"steps": 5, "batch": True}, "batch is True"),
+        ({"steps": 5, "length": 0}, "length is 0"),
+        ({"steps": 5, "learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"steps": 5, "weight_decay": float("inf")}, "weight_decay is inf"),
+        ({"steps": 5, "schedule": "cosine"}, "schedule must map progress"),
+        ({"steps": 5, "spared": "nu"}, "write ('nu',) for one"),
+        ({"steps": 5, "optimiser": "adam"}, "needs a method direction()"),
+        ({"steps": 5, "precision": "float16"}, "use float32 or float64"),
+    ],
+)
+def test_a_recipe_checks_its_fields(fields, message):
+    with pytest.raises(uh.BadInput) as refusal:
+        uh.Recipe(**fields)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_an_optimiser_of_ones_own():
+    @dataclasses.dataclass(frozen=True)
+    class Signs:
+        def direction(self):
+            return optax.scale_by_sign()
+
+    run = train(recipe=RECIPE.change(optimiser=Signs()))
+    assert run.settings["recipe"]["optimiser"] == {"kind": "Signs"}
+    assert np.isfinite(run.rows[0]["loss"])
+    assert Adam(b2=0.9).direction() is not None

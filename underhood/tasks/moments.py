@@ -1,0 +1,69 @@
+"""Mean and variance of what linear attention outputs on x ~ N(0, I), in closed form (ours).
+
+With z = [x; 1], w = row i of [W_V|b_V], M = [W_K|b_K]ᵀ[W_Q|b_Q] and λ the decay of row i,
+
+    y_t = p·z_t + (w·z_t)(z_tᵀMz_t),    p = Σ_{s<t} λ^{t−s} u_s,    u_s = (w·z_s) Mᵀz_s.
+
+Let e be the unit vector of the constant and w₀ = w·e. As E[zzᵀ] = I and E[(w·z)² zzᵀ] =
+|w|²I + 2wwᵀ − 2w₀²eeᵀ, E[u] = Mᵀw = μ and E[|u − μ|²] = |μ|² + |w|²|M|² − 2w₀²|Mᵀe|². With
+s₁ = Σλ^j and s₂ = Σλ^{2j} over 1 ≤ j < t, and because p and z_t are independent,
+
+    E[y]  = s₁ μ·e + E[(w·z)(e·z)(zᵀMz)]
+    E[y²] = s₁²|μ|² + s₂E[|u − μ|²] + 2s₁E[(μ·z)(w·z)(zᵀMz)] + E[(w·z)²(zᵀMz)²].
+
+Products of quadratic forms follow from their cumulants. With S = (M + Mᵀ)/2 and σ = eᵀSe,
+
+    E[(a·z)(b·z)(zᵀMz)] = (a·b) tr S + 2(aᵀSb − a₀b₀σ)
+    E[(w·z)²(zᵀMz)²]    = |w|²((tr S)² + 2|S|² − 2σ²) + 4 tr S (wᵀSw − w₀²σ)
+                          + 8(|Sw|² − w₀²|Se|² − 2σw₀ wᵀSe + 2σ²w₀²).
+
+Without biases w₀ = σ = 0, and what remains are the familiar moments of a Wishart matrix.
+"""
+
+import jax
+import numpy as np
+
+from underhood.layers import BadInput, LinearAttention
+from underhood.layers.checks import Weight
+
+
+def output_moments(attention: LinearAttention, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """E[y] and E[y²], both [d_v, length]."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(attention)):
+        raise BadInput(
+            "The closed form reads the weights themselves: call it outside jit and vmap."
+        )
+    W = with_bias(attention.W_V, attention.b_V)
+    M = with_bias(attention.W_K, attention.b_K).T @ with_bias(attention.W_Q, attention.b_Q)
+    S = (M + M.T) / 2
+    e = np.eye(len(M))[-1]
+    mu, w0, trace, sigma = W @ M, W[:, -1], np.trace(S), S[-1, -1]
+
+    def dot(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        return np.sum(A * B, axis=-1)
+
+    def with_form(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        """E[(a·z)(b·z)(zᵀMz)], row by row."""
+        return dot(A, B) * trace + 2 * (dot(A @ S, B) - A[..., -1] * B[..., -1] * sigma)
+
+    spread = dot(mu, mu) + dot(W, W) * np.sum(M**2) - 2 * w0**2 * np.sum(M[-1] ** 2)
+    with_square = (
+        dot(W, W) * (trace**2 + 2 * np.sum(S**2) - 2 * sigma**2)
+        + 4 * trace * (dot(W @ S, W) - w0**2 * sigma)
+        + 8 * (dot(W @ S, W @ S) - w0**2 * np.sum(S[-1] ** 2))
+        - 16 * sigma * w0 * (W @ S[-1] - sigma * w0)
+    )
+
+    decay = np.ones(len(W)) if attention.decay is None else np.asarray(attention.decay, float)
+    powers = decay[:, None] ** np.arange(1, length)
+    s1, s2 = (np.cumsum(np.pad(kept, ((0, 0), (1, 0))), axis=1) for kept in (powers, powers**2))
+    means = s1 * mu[:, -1:] + with_form(W, e)[:, None]
+    earlier = s1**2 * dot(mu, mu)[:, None] + s2 * spread[:, None]
+    squares = earlier + 2 * s1 * with_form(mu, W)[:, None] + with_square[:, None]
+    return means, squares
+
+
+def with_bias(weight: Weight, bias: Weight | None) -> np.ndarray:
+    """[W|b] in float64."""
+    column = np.zeros(len(weight)) if bias is None else bias
+    return np.column_stack([np.asarray(weight, float), np.asarray(column, float)])

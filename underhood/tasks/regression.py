@@ -1,0 +1,163 @@
+"""In-context linear regression (Section 5.1, Appendix D.1 and D.2): infer W* from pairs (x, W*x).
+
+    tokens   [x_1; W*x_1], …, [x_n; W*x_n], [x; 0]    target  W*x, at the last token only
+    x entries U(−√3, √3)    W* [d_y, d_x] entries N(0, variance), twice that in validation
+
+One gradient step from zero with step size η predicts ηΣ W*x_t x_tᵀ x = ηW*XXᵀx. For entries of
+x with variance σ² and kurtosis κ = E[x⁴]/σ⁴, tr E[(XXᵀ)²] = n dₓ σ⁴ (n + dₓ − 2 + κ), hence
+
+    loss(η) = ½ Var(W*) σ² dₓ [1 − 2ησ²n + η²σ⁴n (n + dₓ − 2 + κ)],   ½·mean over outputs
+    η* = 1 / (σ² (n + dₓ − 2 + κ)).
+
+The paper's case, uniform (κ = 9/5) with n = 12 and dₓ = 3: η* = 1/14.8, loss(η*) = 0.09459.
+"""
+
+import math
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from underhood.layers import LinearAttention
+from underhood.layers.checks import refuse
+from underhood.tasks.task import Batch, Task, size_problems, squared_losses
+
+UNIFORM_KURTOSIS = 9 / 5
+
+
+class InContextRegression(Task):
+    """Predict W*x after `pairs` examples of a W* that no other sequence shares."""
+
+    d_x: int = eqx.field(static=True)
+    d_y: int = eqx.field(static=True)
+    pairs: int = eqx.field(static=True)
+    variance: float = eqx.field(static=True)
+
+    reads_last: ClassVar[bool] = True
+
+    def __init__(self, d_x: int = 3, d_y: int = 3, pairs: int = 12, variance: float | None = None):
+        """`variance` is that of the entries of W*, 1/d_x unless given."""
+        problems = size_problems(d_x=d_x, d_y=d_y, pairs=pairs)
+        if variance is not None:
+            problems += positive_problems(variance=variance)
+        refuse(problems, about="InContextRegression")
+        self.d_x, self.d_y, self.pairs = int(d_x), int(d_y), int(pairs)
+        self.variance = 1 / self.d_x if variance is None else float(variance)
+
+    @property
+    def d_in(self) -> int:
+        return self.d_x + self.d_y
+
+    @property
+    def d_out(self) -> int:
+        return self.d_y
+
+    @property
+    def time(self) -> int:
+        return self.pairs + 1
+
+    @property
+    def zero_loss(self) -> float:
+        return self.variance * self.d_x / 2
+
+    @property
+    def scale(self) -> float:
+        return self.zero_loss
+
+    @property
+    def best_loss(self) -> float:
+        step = optimal_step(pairs=self.pairs, d_x=self.d_x)
+        return gradient_descent_loss(
+            step, pairs=self.pairs, d_x=self.d_x, weight_variance=self.variance
+        )
+
+    def best_attention(self) -> LinearAttention:
+        """One optimal gradient step: keys and queries read x, values read η*y."""
+        step = optimal_step(pairs=self.pairs, d_x=self.d_x)
+        reads_x, reads_y = np.split(np.eye(self.d_in), [self.d_x])
+        return LinearAttention(step * reads_y, reads_x, reads_x)
+
+    def sample(self, key: PRNGKeyArray, batch: int) -> Batch:
+        x_key, W_key = jax.random.split(key)
+        bound = math.sqrt(3)
+        xs = jax.random.uniform(x_key, (batch, self.time, self.d_x), minval=-bound, maxval=bound)
+        W = math.sqrt(self.variance) * jax.random.normal(W_key, (batch, self.d_y, self.d_x))
+        # A GPU would otherwise round the products to ten bits.
+        ys = jnp.einsum("bij,btj->bti", W, xs, precision="highest")
+        tokens = jnp.concatenate([xs, ys.at[:, -1].set(0)], axis=-1)
+        return Batch(tokens, ys[:, -1])
+
+    def losses(
+        self, outputs: Float[Array, "batch d_y"], targets: Float[Array, "batch d_y"]
+    ) -> Float[Array, " batch"]:
+        return squared_losses(outputs, targets)
+
+    def scores(
+        self, outputs: Float[Array, "batch d_y"], targets: Float[Array, "batch d_y"]
+    ) -> dict[str, Float[Array, " batch"]]:
+        return {"loss": self.losses(outputs, targets)}
+
+    def validation(self) -> "InContextRegression":
+        """W* of twice the variance, as in the paper."""
+        return InContextRegression(self.d_x, self.d_y, self.pairs, 2 * self.variance)
+
+    def with_length(self, length: int) -> "InContextRegression":
+        """The same task with `length` pairs before the query."""
+        return InContextRegression(self.d_x, self.d_y, length, self.variance)
+
+
+def optimal_step(
+    *, pairs: int, d_x: int, input_variance: float = 1.0, kurtosis: float = UNIFORM_KURTOSIS
+) -> float:
+    """η*, the step size with which one gradient step on ½|Y − WX|² from W = 0 predicts best."""
+    refuse(
+        size_problems(pairs=pairs, d_x=d_x)
+        + positive_problems(input_variance=input_variance)
+        + kurtosis_problems(kurtosis),
+        about="optimal_step",
+    )
+    return 1 / (input_variance * (pairs + d_x - 2 + kurtosis))
+
+
+def gradient_descent_loss(
+    step: float,
+    *,
+    pairs: int,
+    d_x: int,
+    weight_variance: float,
+    input_variance: float = 1.0,
+    kurtosis: float = UNIFORM_KURTOSIS,
+) -> float:
+    """The loss (½·mean over outputs) of one gradient step of size `step` from W = 0."""
+    refuse(
+        size_problems(pairs=pairs, d_x=d_x)
+        + positive_problems(weight_variance=weight_variance, input_variance=input_variance)
+        + kurtosis_problems(kurtosis),
+        about="gradient_descent_loss",
+    )
+    moved = step * input_variance * pairs
+    spread = (pairs + d_x - 2 + kurtosis) / pairs
+    return weight_variance * input_variance * d_x * (1 - 2 * moved + moved**2 * spread) / 2
+
+
+def positive_problems(**values: Any) -> list[str]:
+    """What stops the named values from being positive numbers."""
+    return [
+        f"{name} is {value!r}; give a positive number"
+        for name, value in values.items()
+        if not is_number(value) or not 0 < value < math.inf
+    ]
+
+
+def kurtosis_problems(kurtosis: Any) -> list[str]:
+    """What stops a number from being E[x⁴]/E[x²]², which is at least 1."""
+    if is_number(kurtosis) and 1 <= kurtosis < math.inf:
+        return []
+    return [f"kurtosis is {kurtosis!r}; give E[x⁴]/E[x²]², a number of 1 or more"]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

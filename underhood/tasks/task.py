@@ -1,0 +1,113 @@
+"""What every task can do: draw sequences on the device, judge outputs, name the best attention.
+
+A loss is ½·mean over outputs and batch (and over time where every output counts), or a mean
+cross-entropy. `zero_loss`, `scale` and `best_loss` are closed forms, computed in float64.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from underhood.layers import BadInput, LinearAttention
+
+
+class Batch(NamedTuple):
+    """Sequences and what a perfect network answers."""
+
+    inputs: Float[Array, "batch time d_in"]
+    # [batch, time, d_out] where every output counts; where only the last one does,
+    # [batch, d_out], or labels [batch].
+    targets: Array
+
+
+class Task(eqx.Module):
+    """A distribution over sequences and a loss; a pytree, so that teachers stack under vmap."""
+
+    # True: only the output at the last token counts, and losses take outputs [batch, d_out].
+    reads_last: eqx.AbstractClassVar[bool]
+
+    @property
+    @abstractmethod
+    def d_in(self) -> int:
+        """Numbers per input token."""
+
+    @property
+    @abstractmethod
+    def d_out(self) -> int:
+        """Numbers per output."""
+
+    @property
+    @abstractmethod
+    def time(self) -> int:
+        """Tokens in a sequence."""
+
+    @property
+    @abstractmethod
+    def zero_loss(self) -> float:
+        """The loss of the network that always outputs zero."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """What a loss is divided by to be comparable between dimensions."""
+
+    @property
+    @abstractmethod
+    def best_loss(self) -> float:
+        """The loss of `best_attention()`."""
+
+    @abstractmethod
+    def best_attention(self) -> LinearAttention:
+        """The best linear attention known for the task."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, batch: int) -> Batch:
+        """`batch` fresh sequences."""
+
+    @abstractmethod
+    def losses(self, outputs: Float[Array, "batch ..."], targets: Array) -> Float[Array, " batch"]:
+        """One loss per sequence."""
+
+    @abstractmethod
+    def scores(
+        self, outputs: Float[Array, "batch ..."], targets: Array
+    ) -> dict[str, Float[Array, " batch"]]:
+        """Everything worth reporting per sequence, the loss among it."""
+
+    @abstractmethod
+    def validation(self) -> "Task":
+        """The task on the distribution that the paper validates on."""
+
+    @abstractmethod
+    def with_length(self, length: int) -> "Task":
+        """The same task on shorter or longer sequences."""
+
+    def loss(self, outputs: Float[Array, "batch ..."], targets: Array) -> Float[Array, ""]:
+        """The mean of `losses`."""
+        return jnp.mean(self.losses(outputs, targets))
+
+
+def squared_losses(
+    outputs: Float[Array, "batch ..."], targets: Float[Array, "batch ..."]
+) -> Float[Array, " batch"]:
+    """½·mean of the squared errors of each sequence."""
+    # Other shapes would broadcast, and a number would come out all the same.
+    if outputs.shape != targets.shape:
+        raise BadInput(
+            f"The outputs have shape {tuple(outputs.shape)} but the targets {tuple(targets.shape)};"
+            " give the outputs at the tokens that count (reads_last: the last one alone)."
+        )
+    return 0.5 * jnp.mean((outputs - targets) ** 2, axis=tuple(range(1, outputs.ndim)))
+
+
+def size_problems(*, least: int = 1, **sizes: Any) -> list[str]:
+    """What stops the named values from being whole numbers of at least `least`."""
+    return [
+        f"{name} is {value!r}; give a whole number, {least} or more"
+        for name, value in sizes.items()
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least
+    ]

@@ -1,0 +1,70 @@
+"""The machine that training runs on: cores, free memory, and how a program is compiled for it."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+# What is left to the rest of the system, and to allocations that XLA does not foresee.
+USABLE = 0.8
+
+
+@contextlib.contextmanager
+def precision_of(precision: str) -> Iterator[None]:
+    """Training's arithmetic: float32 products in full (no TF32), or float64 throughout."""
+    with jax.enable_x64(precision == "float64"), jax.default_matmul_precision("highest"):
+        yield
+
+
+def is_cpu() -> bool:
+    """Whether programs run on the CPU."""
+    return jax.default_backend() == "cpu"
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def free_memory() -> int:
+    """Bytes that a run may take."""
+    if not is_cpu():
+        stats = jax.devices()[0].memory_stats() or {}
+        if "bytes_limit" in stats:
+            return int(USABLE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0)))
+    return int(USABLE * free_host_memory())
+
+
+def free_host_memory() -> int:
+    """What the system or the container has left, whichever is less."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = [pages]
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable"))
+        free.append(1024 * int(line.split()[1]))
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        free.append(limit - int((group / "memory.current").read_text()))
+    return max(min(free), 0)
+
+
+def compiler_options(programs_at_once: int) -> dict[str, Any] | None:
+    """One thread per program where several programs run side by side on the cores."""
+    if is_cpu() and programs_at_once > 1:
+        return {"xla_cpu_multi_thread_eigen": False}
+    return None
+
+
+def bytes_needed(compiled: Any) -> tuple[int, int]:
+    """What a compiled program keeps (arguments) and what it needs while it runs."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return 0, 0
+    running = analysis.temp_size_in_bytes + analysis.output_size_in_bytes
+    return analysis.argument_size_in_bytes, running - analysis.alias_size_in_bytes

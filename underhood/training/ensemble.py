@@ -1,0 +1,204 @@
+"""Members made, grouped and compiled: an `Ensemble` can be advanced from any step to any other."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from underhood.layers import LinearAttention
+from underhood.layers.checks import BadInput
+from underhood.tasks import Task
+from underhood.training.device import (
+    bytes_needed,
+    compiler_options,
+    cores,
+    free_memory,
+    is_cpu,
+    precision_of,
+)
+from underhood.training.groups import Grouping, Parts, group
+from underhood.training.members import TEACHER, Member, member_keys
+from underhood.training.padding import common_shapes, cut, mask_of, pad
+from underhood.training.program import Given, State, advance_program, first_state
+from underhood.training.recipes import Recipe
+
+# Points of a loss curve.
+WINDOWS = 500
+
+
+class Ensemble:
+    """All members of a run, their students not trained yet."""
+
+    def __init__(
+        self,
+        make_student: Callable[..., Any],
+        members: Sequence[Member],
+        teachers: Sequence[LinearAttention],
+        task: Task,
+        recipe: Recipe,
+        key: PRNGKeyArray,
+    ):
+        self.members, self.teachers, self.recipe = members, teachers, recipe
+        self.task = task if recipe.length is None else task.with_length(recipe.length)
+        self.window = -(-recipe.steps // WINDOWS)
+        self.windows = -(-recipe.steps // self.window)
+        self.keys = [member_keys(key, member.seed) for member in members]
+        self.students = [
+            Parts.of(make(make_student, member.width, first, self.task))
+            for member, (first, _) in zip(members, self.keys, strict=True)
+        ]
+        self.groups: Grouping = ()
+        self.programs: list[Any] = []
+        self.given: list[Given] = []
+        self.at_once = 1
+
+    def arrange(self, lanes: int | None, grouping: Grouping | None, memory: int | None) -> None:
+        """Group the members and compile their programs, in groups that fit into memory."""
+        lanes = 1 if lanes is None and is_cpu() else lanes
+        self.groups = grouping or group(self.students, lanes)
+        budget = free_memory() if memory is None else memory
+        while True:
+            self.at_once = min(cores(), len(self.groups)) if is_cpu() else 1
+            self.given = [self.given_to(one) for one in self.groups]
+            self.programs = self.compile()
+            needs = [bytes_needed(program) for program in self.programs]
+            running = sorted((while_running for _, while_running in needs), reverse=True)
+            total = sum(kept for kept, _ in needs) + sum(running[: self.at_once])
+            largest = max(map(len, self.groups))
+            if total <= budget or grouping:
+                return
+            if largest == 1:
+                widest = max(member.width for member in self.members)
+                raise BadInput(
+                    f"train: {len(self.members)} members up to width {widest} need "
+                    f"{total / 2**30:.1f} GiB and {budget / 2**30:.1f} are free; reduce the "
+                    "recipe's batch or length, the widths, or the number of members."
+                )
+            smaller = max(1, min(largest - 1, int(largest * budget / total)))
+            self.groups = group(self.students, smaller)
+
+    def given_to(self, numbers: Sequence[int]) -> Given:
+        """A group's constants, stacked."""
+        parts = [self.students[number] for number in numbers]
+        members = [self.members[number] for number in numbers]
+        shapes = common_shapes([one.shapes for one in parts])
+        uniform = all(one.shapes == shapes for one in parts)
+        teachers = [self.teachers[one.get(TEACHER, 0)] for one in members] if self.teachers else []
+        hyper = {
+            name: jnp.asarray([one.get(name, getattr(self.recipe, name)) for one in members])
+            for name in ("learning_rate", "weight_decay")
+        }
+        return Given(
+            fixed=stacked([one.fixed for one in parts]),
+            mask=None if uniform else stacked([mask_of(one.weights, shapes) for one in parts]),
+            numbers=hyper,
+            key=jnp.stack([self.keys[number][1] for number in numbers]),
+            teacher=stacked(teachers) if teachers else None,
+        )
+
+    def first_states(self) -> list[State]:
+        """All groups before the first step."""
+        states = []
+        for numbers in self.groups:
+            parts = [self.students[number] for number in numbers]
+            shapes = common_shapes([one.shapes for one in parts])
+            states.append(
+                stacked(
+                    [
+                        first_state(pad(one.weights, shapes), self.recipe, self.windows)
+                        for one in parts
+                    ]
+                )
+            )
+        return states
+
+    def compile(self) -> list[Any]:
+        """A program per group; groups that look alike share one."""
+        states = self.first_states()
+        looks = [
+            (self.students[numbers[0]].kind(), str(jax.tree.map(jnp.shape, (given, state))))
+            for numbers, given, state in zip(self.groups, self.given, states, strict=True)
+        ]
+        options = compiler_options(self.at_once)
+
+        def build(place: int) -> Any:
+            static = self.students[self.groups[place][0]].static
+            advance = advance_program(static, self.task, self.recipe, self.window)
+            ends = (np.int32(0), np.int32(1))
+            with precision_of(self.recipe.precision):
+                lowered = jax.jit(advance, donate_argnums=1).lower(
+                    self.given[place], states[place], *ends
+                )
+                return lowered.compile(compiler_options=options)
+
+        first_of = {look: looks.index(look) for look in looks}
+        with ThreadPoolExecutor(cores()) as pool:
+            built = dict(zip(first_of.values(), pool.map(build, first_of.values()), strict=True))
+        return [built[first_of[look]] for look in looks]
+
+    def advance(self, states: list[State], start: int, stop: int) -> list[State]:
+        """All groups from one step to another."""
+
+        def one(place: int) -> State:
+            ends = (np.int32(start), np.int32(stop))
+            with precision_of(self.recipe.precision):
+                after = self.programs[place](self.given[place], states[place], *ends)
+                return jax.block_until_ready(after)
+
+        if self.at_once == 1:
+            return [one(place) for place in range(len(self.groups))]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            return list(pool.map(one, range(len(self.groups))))
+
+    def by_member(self, states: list[State]) -> list[State]:
+        """Every member's own state, its weights cut to their own shapes."""
+        found: dict[int, State] = {}
+        for numbers, state in zip(self.groups, states, strict=True):
+            for place, number in enumerate(numbers):
+                own = jax.tree.map(lambda leaf, place=place: leaf[place], state)
+                weights = cut(own.weights, self.students[number].shapes)
+                found[number] = own._replace(weights=weights)
+        return [found[number] for number in range(len(self.members))]
+
+    def models(self, states: list[State]) -> list[Any]:
+        """The students with the weights of their states."""
+        return [
+            eqx.combine(state.weights, parts.fixed, parts.static)
+            for state, parts in zip(self.by_member(states), self.students, strict=True)
+        ]
+
+    def curves(self, states: list[State], step: int) -> np.ndarray:
+        """Mean training loss per window [members, windows]; NaN where no step was made yet."""
+        starts = self.window * np.arange(self.windows)
+        counts = np.clip(step - starts, 0, np.minimum(self.window, self.recipe.steps - starts))
+        sums = np.zeros((len(self.members), self.windows))
+        for numbers, state in zip(self.groups, states, strict=True):
+            sums[list(numbers)] = np.asarray(state.curve, np.float64)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def make(make_student: Callable[..., Any], width: int, key: PRNGKeyArray, task: Task) -> Any:
+    """One student, refused with one line if the task cannot use it."""
+    student = make_student(width, key=key)
+    if not callable(student) or not any(map(eqx.is_inexact_array_like, jax.tree.leaves(student))):
+        kind = type(student).__name__
+        raise BadInput(f"train: make_student gave a {kind}; give a module with weights and a call.")
+    sequence = jax.ShapeDtypeStruct((task.time, task.d_in), jnp.result_type(float))
+    outputs = eqx.filter_eval_shape(student, sequence)
+    wanted = (task.time, task.d_out)
+    if getattr(outputs, "shape", None) != wanted:
+        raise BadInput(
+            f"train: on a sequence {sequence.shape} the student gives {outputs}, and the task "
+            f"wants {wanted}; give the student {task.d_in} inputs and {task.d_out} outputs."
+        )
+    return student
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """Trees of equal structure as one with a first axis for the members."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

@@ -1,0 +1,117 @@
+"""The members of an ensemble: every combination of width, axes and seed.
+
+A member's keys depend on the run's key and on its own seed alone. So the same seed at another
+width, or in another ensemble, starts from the same draw and sees the same sequences.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from underhood.layers import LinearAttention
+from underhood.layers.checks import BadInput
+from underhood.tasks import Task, TeacherStudent
+
+# What may differ between members without changing the program.
+NUMBERS = ("learning_rate", "weight_decay")
+TEACHER = "teacher"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One student of an ensemble; a teacher is named by its place in the axis."""
+
+    seed: int
+    width: int
+    axes: tuple[tuple[str, float | int], ...] = ()
+
+    def get(self, name: str, default: Any) -> Any:
+        """The member's place on an axis, or what holds for all."""
+        return dict(self.axes).get(name, default)
+
+
+def combine(
+    seeds: int | Iterable[int],
+    widths: int | Iterable[int],
+    axes: Mapping[str, Iterable[Any]] | None,
+    task: Task,
+) -> tuple[tuple[Member, ...], tuple[LinearAttention, ...]]:
+    """All members, and the teachers of the teacher axis."""
+    seeds = whole_numbers("seeds", range(seeds) if isinstance(seeds, int) else seeds, least=0)
+    widths = whole_numbers("widths", (widths,) if isinstance(widths, int) else widths, least=1)
+    places: dict[str, list[float] | range] = {}
+    teachers: tuple[LinearAttention, ...] = ()
+    for name, values in (axes or {}).items():
+        if name == TEACHER:
+            teachers = check_teachers(tuple(values), task)
+            places[name] = range(len(teachers))
+        elif name in NUMBERS:
+            places[name] = [check_number(name, value) for value in values]
+        else:
+            known = ", ".join((*NUMBERS, TEACHER))
+            raise BadInput(f"train: unknown axis {name!r}; the axes are {known}.")
+        if not len(places[name]):
+            raise BadInput(f"train: the axis {name} is empty; give it at least one value.")
+    members = tuple(
+        Member(seed, width, tuple(zip(places, point, strict=True)))
+        for width in widths
+        for point in itertools.product(*places.values())
+        for seed in seeds
+    )
+    return members, teachers
+
+
+def whole_numbers(name: str, values: Iterable[int], *, least: int) -> tuple[int, ...]:
+    """Distinct whole numbers, at least one of them."""
+    try:
+        numbers = tuple(values)
+    except TypeError:
+        raise BadInput(f"train: {name} is a number or a list of numbers.") from None
+    if not numbers:
+        raise BadInput(f"train: {name} is empty; give at least one.")
+    for number in numbers:
+        if isinstance(number, bool) or not hasattr(number, "__index__") or number < least:
+            raise BadInput(f"train: {name} holds {number!r}; use whole numbers from {least} on.")
+    if len(set(numbers)) < len(numbers):
+        raise BadInput(f"train: {name} holds the same number twice; list each once.")
+    return tuple(int(number) for number in numbers)
+
+
+def check_number(name: str, value: Any) -> float:
+    """A finite number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInput(f"train: the axis {name} holds {value!r}; use numbers.")
+    if not math.isfinite(value) or value < 0:
+        raise BadInput(f"train: the axis {name} holds {value!r}; use finite numbers from 0 on.")
+    return float(value)
+
+
+def check_teachers(teachers: tuple[Any, ...], task: Task) -> tuple[LinearAttention, ...]:
+    """Attention layers that can stand where the task's own teacher stands."""
+    if not isinstance(task, TeacherStudent):
+        raise BadInput(
+            f"train: the axis teacher needs a TeacherStudent, not {type(task).__name__}."
+        )
+
+    def shape(teacher: Any) -> Any:
+        leaves, structure = jax.tree.flatten(teacher)
+        return structure, [leaf.shape for leaf in leaves]
+
+    for number, teacher in enumerate(teachers):
+        if not isinstance(teacher, LinearAttention):
+            kind = type(teacher).__name__
+            raise BadInput(f"train: teacher {number} is a {kind}, not a LinearAttention.")
+        if shape(teacher) != shape(task.attention):
+            raise BadInput(f"train: teacher {number} has other weights or shapes than the task's.")
+    return teachers
+
+
+def member_keys(key: PRNGKeyArray, seed: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """A key for the first weights and a key for the sequences."""
+    first, second = jax.random.split(jax.random.fold_in(key, seed))
+    return first, second

@@ -1,0 +1,131 @@
+"""How weights are found: optimiser, schedules, weight decay, batches, steps, precision.
+
+One step of a recipe is AdamW as its authors wrote it (Loshchilov and Hutter 2019):
+
+w ← w − schedule(t)·learning_rate·direction − decay_schedule(t)·weight_decay·w
+
+so `weight_decay` is the share of a weight that one step removes at the schedule's peak. optax
+multiplies its own weight_decay by the learning rate: optax's 0.1 at 1e-3 is 1e-4 here.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from underhood.layers.checks import BadInput
+from underhood.training.schedules import Cosine, Fade, Schedule
+
+PAPER_STEPS = 1_000_000
+
+# λ in its several parametrisations; the paper lets weight decay touch everything else.
+RECURRENT = ("nu", "theta_log", "gamma_log")
+
+# From 1 to 1e-3: the paper's 1e-3 → 1e-6.
+PAPER_SCHEDULE = Cosine(end=1e-3)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam's direction (Kingma and Ba 2015)."""
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+
+    def direction(self) -> Any:
+        """The optax transformation from gradients to directions."""
+        # Here, because optax takes long to import and `import underhood` should not.
+        import optax
+
+        return optax.scale_by_adam(self.b1, self.b2, self.eps)
+
+
+ADAM = Adam()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything about training that is neither the student nor the task."""
+
+    steps: int
+    batch: int = 64
+    length: int | None = None
+    learning_rate: float = 1e-3
+    schedule: Schedule = PAPER_SCHEDULE
+    weight_decay: float = 0.0
+    decay_schedule: Schedule = PAPER_SCHEDULE
+    spared: tuple[str, ...] = RECURRENT
+    optimiser: Any = ADAM
+    clip: float | None = None
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "length"):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not (whole and value >= 1) and not (name == "length" and value is None):
+                raise BadInput(f"Recipe: {name} is {value!r}; give a whole number of at least 1.")
+        for name in ("learning_rate", "weight_decay", "clip"):
+            value = getattr(self, name)
+            if value is None and name == "clip":
+                continue
+            if not isinstance(value, float | int) or not math.isfinite(value) or value < 0:
+                raise BadInput(f"Recipe: {name} is {value!r}; give a number of at least 0.")
+        for name in ("schedule", "decay_schedule"):
+            if not callable(getattr(self, name)):
+                raise BadInput(f"Recipe: {name} must map progress in [0, 1] to a multiplier.")
+        if isinstance(self.spared, str):
+            raise BadInput("Recipe: spared is a tuple of field names; write ('nu',) for one.")
+        if not hasattr(self.optimiser, "direction"):
+            raise BadInput("Recipe: optimiser needs a method direction(); see Adam.")
+        if self.precision not in ("float32", "float64"):
+            raise BadInput(f"Recipe: precision is {self.precision!r}; use float32 or float64.")
+
+    @classmethod
+    def paper(cls, steps: int = PAPER_STEPS, *, literal: bool = False, **changes: Any) -> "Recipe":
+        """The paper's protocol (Appendix C.1): AdamW, batch 64, cosine from 1e-3 to 1e-6.
+
+        Its weight decay of 1e-4 is read as in the original AdamW. `literal` reads it as optax
+        would, 1e-4 times the learning rate, which removes nothing in a million steps.
+        """
+        decay = 1e-7 if literal else 1e-4
+        return cls(**{"steps": steps, "weight_decay": decay, **changes})
+
+    @classmethod
+    def fast(cls, steps: int = 20_000, **changes: Any) -> "Recipe":
+        """The paper's result in a fiftieth of its steps, for losses that can fall to zero.
+
+        Found by the search in docs/recipes.md.
+        """
+        return cls(**{"steps": steps, **FAST, **changes})
+
+    @classmethod
+    def noisy(cls, steps: int = 30_000, **changes: Any) -> "Recipe":
+        """The same for losses that no student brings to zero, as in in-context regression.
+
+        There gradients stay noisy to the end: smaller steps, and more weight decay for longer.
+        """
+        return cls(**{"steps": steps, **FAST, **NOISY, **changes})
+
+    def change(self, **changes: Any) -> "Recipe":
+        """The same recipe with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+# A large step and a short memory of squared gradients kill neurons that do not help; the clipped
+# norm lets the step be large; weight decay only clears away what is left of the dead.
+FAST: dict[str, Any] = {
+    "learning_rate": 2e-2,
+    "schedule": Cosine(end=1e-4, warmup=0.02),
+    "weight_decay": 3e-5,
+    "decay_schedule": Fade(hold=0.3, until=0.7),
+    "optimiser": Adam(b2=0.99),
+    "clip": 1.0,
+}
+
+NOISY: dict[str, Any] = {
+    "learning_rate": 5e-3,
+    "weight_decay": 3e-4,
+    "decay_schedule": Fade(hold=0.5, until=0.9),
+}

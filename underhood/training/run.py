@@ -1,0 +1,146 @@
+"""What training gives back: the trained students, their losses, and how to redo them."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+
+from underhood.layers.checks import BadInput
+from underhood.layers.files import put_together, take_apart, write_atomically
+from underhood.training.padding import is_own
+from underhood.training.storage import VERSION, named_leaves, read_json, write_json
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A finished ensemble.
+
+    rows      one dictionary per member; `members` is the same as a pandas table
+    steps     [windows]           the last step of each window of the loss curves
+    losses    [members, windows]  mean training loss in each window; NaN once a member is lost
+    models    the trained students, in the order of the rows
+    """
+
+    rows: tuple[dict[str, Any], ...]
+    steps: np.ndarray
+    losses: np.ndarray
+    models: list[Any]
+    settings: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def members(self) -> "pandas.DataFrame":
+        """The members as a table: seed, width, axes, final losses."""
+        import pandas
+
+        return pandas.DataFrame(list(self.rows))
+
+    def best(self) -> Any:
+        """The student with the lowest final loss."""
+        losses = [row["loss"] if row["loss"] is not None else np.inf for row in self.rows]
+        if not np.isfinite(np.min(losses)):
+            raise BadInput("Every member of this run was lost; lower the learning rate.")
+        return self.models[int(np.argmin(losses))]
+
+    def __repr__(self) -> str:
+        losses = [row["loss"] for row in self.rows if row["loss"] is not None]
+        lost = len(self.rows) - len(losses)
+        best = f"best loss {min(losses):.3g}" if losses else "no loss is finite"
+        return f"<Run of {len(self.rows)} members, {best}{f', {lost} lost' if lost else ''}>"
+
+    @classmethod
+    def load(cls, folder: str | Path, make_student: Callable[..., Any] | None = None) -> "Run":
+        """A finished run from its folder; students of foreign kinds need `make_student` again."""
+        folder = Path(folder)
+        if not (folder / "members.json").exists():
+            state = (
+                "is not finished; call train again to go on"
+                if (folder / "settings.json").exists()
+                else "holds no run"
+            )
+            raise BadInput(f"{folder} {state}.")
+        table = read_json(folder / "members.json")
+        settings = read_json(folder / "settings.json")
+        curves = read_tensors(folder / "losses.safetensors")[0]
+        tensors, metadata = read_tensors(folder / "models.safetensors")
+        models = read_models(tensors, metadata, table["rows"], make_student, folder)
+        return cls(
+            tuple(table["rows"]),
+            curves["steps"],
+            curves["losses"],
+            models,
+            settings,
+            table["provenance"],
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write all that `load` reads; the table comes last, because it says that all is there."""
+        curves = {"steps": self.steps, "losses": self.losses}
+        write_atomically(folder / "losses.safetensors", safetensors.numpy.save(curves))
+        tensors: dict[str, np.ndarray] = {}
+        structures = []
+        for number, model in enumerate(self.models):
+            if is_own(model):
+                structures.append(take_apart(model, f"{number:05d}", tensors))
+            else:
+                named = named_leaves(arrays_of(model))
+                tensors |= {f"{number:05d}{name}": array for name, array in named.items()}
+                structures.append(None)
+        data = safetensors.numpy.save(tensors, {"structures": json.dumps(structures)})
+        write_atomically(folder / "models.safetensors", data)
+        table = {"version": VERSION, "provenance": self.provenance, "rows": list(self.rows)}
+        write_json(folder / "members.json", table)
+
+
+def arrays_of(model: Any) -> list[Any]:
+    """The arrays of a student of any kind, in the order of its fields."""
+    return [leaf for leaf in jax.tree.leaves(model) if isinstance(leaf, jax.Array | np.ndarray)]
+
+
+def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """A safetensors file's arrays and metadata."""
+    try:
+        raw = path.read_bytes()
+        tensors = safetensors.numpy.load(raw)
+        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    except Exception:
+        raise BadInput(f"{path} is missing or damaged; train again to write it anew.") from None
+    return tensors, header.get("__metadata__") or {}
+
+
+def read_models(
+    tensors: dict[str, np.ndarray],
+    metadata: dict[str, str],
+    rows: Sequence[dict[str, Any]],
+    make_student: Callable[..., Any] | None,
+    folder: Path,
+) -> list[Any]:
+    """The students of a run: our own by what the file says, others by making them again."""
+    models = []
+    for number, structure in enumerate(json.loads(metadata["structures"])):
+        if structure is not None:
+            model = put_together(structure, f"{number:05d}", tensors, 0)
+            models.append(jax.tree.map(jnp.asarray, model))
+            continue
+        if make_student is None:
+            raise BadInput(f"{folder} holds students of a foreign kind; give make_student= too.")
+        made = make_student(rows[number]["width"], key=jax.random.key(0))
+        leaves, frame = jax.tree.flatten(made)
+        arrays = iter(range(len(leaves)))
+        filled = [
+            jnp.asarray(tensors[f"{number:05d}[{next(arrays)}]"])
+            if isinstance(leaf, jax.Array | np.ndarray)
+            else leaf
+            for leaf in leaves
+        ]
+        models.append(jax.tree.unflatten(frame, filled))
+    return models

@@ -1,0 +1,195 @@
+"""A run on disk.
+
+DIR/settings.json                  what was asked for; a run is resumed only by the same settings
+DIR/checkpoints/STEP.safetensors   all that changes, with a checksum; the last two are kept
+DIR/members.json                   the finished run's table and provenance; written last
+DIR/losses.safetensors             steps [windows] and losses [members, windows]
+DIR/models.safetensors             the members' weights
+DIR/lock                           held while a process works on the run
+
+Files are written to a temporary name and renamed, so none is ever half there.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors.numpy
+
+from underhood.layers.checks import BadInput
+from underhood.layers.files import write_atomically
+
+VERSION = 1
+KEPT = 2
+
+log = logging.getLogger("underhood")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run's folder; the system lets go of it when the process ends, however it ends."""
+    import fcntl
+
+    with open(folder / "lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise BadInput(
+                f"Another process (number {holder}) is training in {folder}; wait for it, stop "
+                "it, or choose another folder."
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        # What a killed process was writing.
+        for left in (*folder.glob(".*.*"), *(folder / "checkpoints").glob(".*")):
+            left.unlink(missing_ok=True)
+        yield
+
+
+def make_folder(folder: Path) -> None:
+    """The run's folders, made if need be."""
+    try:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"Cannot make the run's folder {folder}: {error.strerror}.") from None
+
+
+def write_json(path: Path, data: Any) -> None:
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomically(path, text.encode() + b"\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise ValueError
+    except (OSError, ValueError):
+        raise BadInput(f"{path} cannot be read as a run's file; remove it to start anew.") from None
+    if data.get("version") != VERSION:
+        raise BadInput(
+            f"{path} has format version {data.get('version')!r}, and this underhood reads "
+            f"{VERSION}; update underhood or choose another folder."
+        )
+    return data
+
+
+def begin(folder: Path, settings: dict[str, Any]) -> None:
+    """Write down what a new run is."""
+    write_json(folder / "settings.json", {"version": VERSION, **settings})
+
+
+def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The settings of the run that the folder holds, if it holds one; refuses other settings.
+
+    `grouping` is not compared, because it depends on the device that began the run.
+    """
+    path = folder / "settings.json"
+    if not path.exists():
+        if checkpoints(folder):
+            raise BadInput(f"{folder} holds checkpoints but no settings; choose another folder.")
+        return None
+    stored = read_json(path)
+    then, now = flat(stored), flat(json.loads(json.dumps(settings)))
+    ignored = ("grouping", "version")
+    different = sorted(
+        name
+        for name in then.keys() | now.keys()
+        if name not in ignored and then.get(name) != now.get(name)
+    )
+    if different:
+        first, others = different[0], len(different) - 1
+        more = f" (and {others} more)" if others else ""
+        raise BadInput(
+            f"The run in {folder} was begun with other settings: {first} was "
+            f"{str(then.get(first))[:60]} and is now {str(now.get(first))[:60]}{more}. Use the old "
+            "settings to go on, or another folder to start anew."
+        )
+    return stored
+
+
+def flat(data: Any, name: str = "") -> dict[str, Any]:
+    """Nested settings as one level of dotted names."""
+    if not isinstance(data, dict):
+        return {name: data}
+    return {
+        inner: value
+        for key, one in data.items()
+        for inner, value in flat(one, f"{name}.{key}" if name else str(key)).items()
+    }
+
+
+def named_leaves(tree: Any) -> dict[str, np.ndarray]:
+    """Every array of a tree under its path."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def checksum(tensors: dict[str, np.ndarray], step: int) -> str:
+    """Depends on every name, shape, type and number."""
+    digest = hashlib.sha256(str(step).encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def save_checkpoint(folder: Path, step: int, states: Any) -> None:
+    """Write a checkpoint, then remove all but the last few."""
+    tensors = {name: np.ascontiguousarray(a) for name, a in named_leaves(states).items()}
+    metadata = {"version": str(VERSION), "step": str(step), "sha256": checksum(tensors, step)}
+    path = folder / "checkpoints" / f"{step:010d}.safetensors"
+    try:
+        write_atomically(path, safetensors.numpy.save(tensors, metadata))
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{error.strerror}; the checkpoint of step {step} was not written and the one before "
+            "it stands. Make room and run the same call again to go on",
+            str(path),
+        ) from None
+    for old in checkpoints(folder)[KEPT:]:
+        old.unlink(missing_ok=True)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The newest first."""
+    return sorted((folder / "checkpoints").glob("[0-9]*.safetensors"), reverse=True)
+
+
+def load_checkpoint(folder: Path, like: Any) -> tuple[int, Any] | None:
+    """Step and states of the newest checkpoint that is whole; None if there is none."""
+    for path in checkpoints(folder):
+        try:
+            return read_checkpoint(path, like)
+        except Exception as error:
+            # Whatever a damaged file makes the parser raise, the one before it may be whole.
+            log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
+    return None
+
+
+def read_checkpoint(path: Path, like: Any) -> tuple[int, Any]:
+    raw = path.read_bytes()
+    tensors = safetensors.numpy.load(raw)
+    metadata = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
+    step = int(metadata["step"])
+    if checksum(tensors, step) != metadata["sha256"]:
+        raise ValueError("its checksum does not match")
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    restored = []
+    for name, leaf in ((jax.tree_util.keystr(keys), leaf) for keys, leaf in leaves):
+        if tensors[name].shape != leaf.shape or tensors[name].dtype != leaf.dtype:
+            raise ValueError(f"{name} has another shape or type")
+        restored.append(jax.numpy.asarray(tensors[name]))
+    return step, jax.tree_util.tree_unflatten(structure, restored)

@@ -1,0 +1,197 @@
+"""`train`: students in ensembles, with progress, storage and resume."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from underhood.layers.checks import BadInput
+from underhood.layers.files import take_apart
+from underhood.tasks import Task
+from underhood.training import storage
+from underhood.training.device import precision_of
+from underhood.training.ensemble import Ensemble
+from underhood.training.evaluation import evaluate
+from underhood.training.members import TEACHER, combine
+from underhood.training.program import ALIVE, State, with_teacher
+from underhood.training.progress import Bar, stop_on_interrupt
+from underhood.training.provenance import provenance
+from underhood.training.recipes import Recipe
+from underhood.training.run import Run
+
+# A chunk lasts about this long: often enough for the bar and for Ctrl-C, seldom enough that
+# writing a checkpoint (at most a twentieth of the time) does not count.
+CHUNK_SECONDS = 1.0
+CHECKPOINT_SHARE = 20
+
+
+def train(
+    make_student: Callable[..., Any],
+    task: Task,
+    recipe: Recipe,
+    *,
+    widths: int | Iterable[int],
+    key: PRNGKeyArray,
+    seeds: int | Iterable[int] = 1,
+    axes: Mapping[str, Iterable[Any]] | None = None,
+    out: str | Path | None = None,
+    progress: bool | None = None,
+    lanes: int | None = None,
+    memory: int | None = None,
+) -> Run:
+    """Train `make_student(width, key=key)` for every width, point of the axes, and seed.
+
+    seeds     how many, or which; a member's keys depend on its own seed alone
+    axes      what else differs: learning_rate, weight_decay, teacher
+    out       a folder for checkpoints and results; the same call again resumes or returns them
+    progress  a bar on stderr; None: where stderr is a terminal
+    lanes     members per program; None: all on an accelerator, one on a CPU
+    memory    bytes to stay within; None: what is free
+    """
+    check(make_student, task, recipe, lanes)
+    members, teachers = combine(seeds, widths, axes, task)
+    with precision_of(recipe.precision), contextlib.ExitStack() as held:
+        ensemble = Ensemble(make_student, members, teachers, task, recipe, key)
+        settings = describe(ensemble, task, key)
+        folder = None if out is None else Path(out)
+        grouping = None
+        if folder is not None:
+            storage.make_folder(folder)
+            held.enter_context(storage.locked(folder))
+            stored = storage.agree_or_none(folder, settings)
+            if (folder / "members.json").exists():
+                return Run.load(folder, make_student)
+            grouping = tuple(map(tuple, stored["grouping"])) if stored else None
+        bar = held.enter_context(Bar(recipe.steps, len(members), progress))
+        ensemble.arrange(lanes, grouping, memory)
+        settings["grouping"] = [list(one) for one in ensemble.groups]
+        if folder is not None and grouping is None:
+            storage.begin(folder, settings)
+        began = time.monotonic()
+        states = run_steps(ensemble, folder, bar)
+        bar.say("evaluating")
+        rows = judge(ensemble, states, task, key)
+        ends = ensemble.window * np.arange(1, ensemble.windows + 1)
+        run = Run(
+            rows=tuple(rows),
+            steps=np.minimum(ends, recipe.steps),
+            losses=ensemble.curves(states, recipe.steps),
+            models=ensemble.models(states),
+            settings=settings,
+            provenance={**provenance(), "seconds": round(time.monotonic() - began, 2)},
+        )
+        if folder is not None:
+            run.save(folder)
+        return run
+
+
+def check(make_student: Any, task: Any, recipe: Any, lanes: Any) -> None:
+    """Refuse arguments in the wrong place."""
+    if not callable(make_student):
+        raise BadInput("train: make_student must be a function make_student(width, *, key).")
+    if not isinstance(task, Task):
+        raise BadInput(f"train: the task is a {type(task).__name__}; use one of underhood.tasks.")
+    if not isinstance(recipe, Recipe):
+        kind = type(recipe).__name__
+        raise BadInput(f"train: the recipe is a {kind}; use Recipe.fast(steps) or Recipe.paper().")
+    if lanes is not None and (not isinstance(lanes, int) or lanes < 1):
+        raise BadInput(f"train: lanes is {lanes!r}; give a whole number of at least 1.")
+
+
+def run_steps(ensemble: Ensemble, folder: Path | None, bar: Bar) -> list[State]:
+    """All steps, in chunks, from the newest checkpoint on."""
+    states, step, total = ensemble.first_states(), 0, ensemble.recipe.steps
+    if folder is not None:
+        found = storage.load_checkpoint(folder, states)
+        step, states = (step, states) if found is None else found
+    chunk, target = 1, CHUNK_SECONDS
+    with stop_on_interrupt() as stop:
+        while step < total:
+            began = time.monotonic()
+            until = min(step + chunk, total)
+            states = ensemble.advance(states, step, until)
+            taken = time.monotonic() - began
+            speed = (until - step) / max(taken, 1e-9)
+            step = until
+            curves = ensemble.curves(states, step)
+            bar.update(step, curves[:, (step - 1) // ensemble.window], speed)
+            if folder is not None:
+                began = time.monotonic()
+                storage.save_checkpoint(folder, step, states)
+                target = max(CHUNK_SECONDS, CHECKPOINT_SHARE * (time.monotonic() - began))
+            if stop.asked:
+                kept = f" and kept in {folder}; the same call goes on" if folder else ""
+                raise KeyboardInterrupt(f"stopped after step {step} of {total}{kept}")
+            chunk = int(np.clip(speed * target, 1, 8 * chunk))
+    return states
+
+
+def judge(
+    ensemble: Ensemble, states: list[State], task: Task, key: PRNGKeyArray
+) -> list[dict[str, Any]]:
+    """One row per member: who it is, and its scores on fresh sequences."""
+    fresh, other = jax.random.split(jax.random.fold_in(key, 2**31 - 1))
+    rows = []
+    models, own_states = ensemble.models(states), ensemble.by_member(states)
+    for member, model, state in zip(ensemble.members, models, own_states, strict=True):
+        teacher = ensemble.teachers[member.get(TEACHER, 0)] if ensemble.teachers else None
+        own: Task = with_teacher(task, teacher)
+        row: dict[str, Any] = {"seed": member.seed, "width": member.width, **dict(member.axes)}
+        scores = evaluate(model, own, key=fresh)
+        validation = own.validation()
+        if validation is not own:
+            other_scores = evaluate(model, validation, key=other)
+            scores |= {f"validation_{name}": value for name, value in other_scores.items()}
+        found = {name: finite(value) for name, value in scores.items()}
+        row |= found
+        # A task with nothing to predict has no scale.
+        known = found["loss"] is not None and own.scale > 0
+        row["normalised_loss"] = found["loss"] / own.scale if known else None
+        row["parameters"] = sum(leaf.size for leaf in jax.tree.leaves(state.weights))
+        lost = int(state.lost_at)
+        row["lost_at"] = None if lost == ALIVE else lost
+        if row["lost_at"] is not None:
+            row |= dict.fromkeys((*found, "normalised_loss"))
+        rows.append(row)
+    return rows
+
+
+def finite(value: Any) -> float | None:
+    """A number for JSON; None for what is not finite."""
+    return float(value) if np.isfinite(value) else None
+
+
+def describe(ensemble: Ensemble, task: Task, key: PRNGKeyArray) -> dict[str, Any]:
+    """Everything that decides the result, as JSON; arrays by their checksums."""
+    tensors: dict[str, np.ndarray] = {}
+    shown = take_apart(task, "task", tensors)
+    first = [parts.weights for parts in ensemble.students]
+    return {
+        "recipe": named(ensemble.recipe),
+        "task": {"what": shown, "numbers": digest([tensors, list(ensemble.teachers)])},
+        "members": [dataclasses.asdict(member) for member in ensemble.members],
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "first_weights": digest(first),
+    }
+
+
+def named(value: Any) -> Any:
+    """A frozen dataclass as JSON, with the names of its kinds; a foreign object by its name."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {one.name: named(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    if isinstance(value, tuple):
+        return [named(one) for one in value]
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return value if plain else getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def digest(tree: Any) -> str:
+    """A checksum of every array in a tree."""
+    return storage.checksum(storage.named_leaves(tree), 0)
