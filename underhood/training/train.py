@@ -151,8 +151,8 @@ def judge(
         found = {name: finite(value) for name, value in scores.items()}
         row |= found
         # A task with nothing to predict has no scale.
-        known = found["loss"] is not None and own.scale > 0
-        row["normalised_loss"] = found["loss"] / own.scale if known else None
+        loss, scale = found["loss"], own.scale
+        row["normalised_loss"] = loss / scale if loss is not None and scale > 0 else None
         row["parameters"] = sum(leaf.size for leaf in jax.tree.leaves(state.weights))
         lost = int(state.lost_at)
         row["lost_at"] = None if lost == ALIVE else lost
