@@ -9,6 +9,7 @@ OUT     ?= results/$(SCALE)
 BIN        := .venv/bin
 READY      := .venv/.ready
 DOCS_READY := .venv/.ready-docs
+BENCH_READY := .venv/.ready-bench
 INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN)/python \
               --constraints constraints.txt --build-constraints constraints.txt
 
@@ -30,7 +31,7 @@ reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) 
 	@echo "reproduce: all results at scale $(SCALE), into $(OUT)"
 	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT)
 
-bench: $(READY)  ## run every benchmark, keeping what it prints in build/bench
+bench: $(BENCH_READY)  ## run every benchmark, keeping what it prints in build/bench
 	@mkdir -p build/bench
 	@for file in benchmarks/[!_]*.py; do \
 		[ -e "$$file" ] || { echo "bench: no benchmarks found"; exit 0; }; \
@@ -70,7 +71,7 @@ pins:  ## write constraints.txt anew from pyproject.toml
 	@sed -n '/^#/p' constraints.txt >.venv/constraints.txt
 	@printf 'hatchling\nuv\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
-		--extra dev --extra docs pyproject.toml - >>.venv/constraints.txt
+		--extra dev --extra docs --extra bench pyproject.toml - >>.venv/constraints.txt
 	@mv .venv/constraints.txt constraints.txt
 
 # The stamp is removed first and made last: without it .venv counts as half-made and is made
@@ -78,7 +79,7 @@ pins:  ## write constraints.txt anew from pyproject.toml
 $(READY): pyproject.toml constraints.txt
 	@if [ -e $@ ] && $(BIN)/python -c '' 2>/dev/null; then \
 		echo "setup: pyproject.toml or constraints.txt changed, updating .venv"; \
-		rm -f $@ $(DOCS_READY); \
+		rm -f $@ $(DOCS_READY) $(BENCH_READY); \
 	else \
 		command -v $(PYTHON) >/dev/null || { \
 			echo "setup: $(PYTHON) not found. Install Python 3.11 or newer, or name one: make PYTHON=..." >&2; exit 1; }; \
@@ -94,10 +95,17 @@ $(READY): pyproject.toml constraints.txt
 	@$(INSTALL) --editable '.[dev]'
 	@mv $@.part $@
 
-# While this installs, .venv counts as half-made too.
+# While these install, .venv counts as half-made too.
 $(DOCS_READY): $(READY)
 	@echo "setup: installing the pinned packages for the documentation"
 	@mv $(READY) $(READY).part
 	@$(INSTALL) --editable '.[dev,docs]'
+	@mv $(READY).part $(READY)
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	@echo "setup: installing the pinned packages for the benchmarks"
+	@mv $(READY) $(READY).part
+	@$(INSTALL) --editable '.[dev,bench]'
 	@mv $(READY).part $(READY)
 	@touch $@
