@@ -12,7 +12,7 @@ from _common import seconds, write
 from underhood.layers import recurrence
 
 NEURONS, BATCH = 100, 8
-FORMS = ("scan", "associative", "decay_matrix", "chunkwise")
+FORMS = ("scan", "associative", "doubling", "decay_matrix", "chunkwise")
 
 
 def measure(form, decay, inputs) -> tuple[float, float]:

@@ -226,6 +226,12 @@ def test_a_lost_member_is_frozen_recorded_and_disturbs_nobody():
         dataclasses.replace(run, rows=run.rows[2:], models=run.models[2:]).best()
 
 
+@pytest.mark.usefixtures("unjudged", "unhooked")
+def test_a_key_of_the_old_kind_is_the_same_key():
+    old, new = (train(key=key) for key in (jax.random.PRNGKey(3), KEY))
+    jax.tree.map(np.testing.assert_array_equal, old.models[0], new.models[0])
+
+
 def test_the_same_call_twice_gives_the_same_bits():
     for lanes in (None, 4):
         first, second = (train(seeds=2, widths=(2, 3), lanes=lanes) for _ in range(2))
@@ -408,6 +414,8 @@ def wrong_outputs(width, *, key):
             "needs a TeacherStudent",
         ),
         ({"lanes": 0}, "lanes is 0"),
+        ({"key": 0}, "key is 0; give one key"),
+        ({"key": jax.random.split(KEY)}, "give one key"),
     ],
 )
 def test_bad_input_is_refused_with_one_line(arguments, message):

@@ -170,8 +170,14 @@ def take_apart(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
     return {"value": value}
 
 
-def put_together(spec: Any, path: str, tensors: dict[str, np.ndarray], depth: int) -> Any:
+def put_together(
+    spec: Any, path: str, tensors: dict[str, np.ndarray], depth: int, *, checked: bool = True
+) -> Any:
     """The inverse of `take_apart`; uses up the tensors."""
+
+    def inner(one: Any, name: str) -> Any:
+        return put_together(one, join(path, name), tensors, depth + 1, checked=checked)
+
     if depth > DEEPEST:
         raise BadInput(f"its layers are nested more than {DEEPEST} deep.")
     if spec == "tensor":
@@ -179,8 +185,7 @@ def put_together(spec: Any, path: str, tensors: dict[str, np.ndarray], depth: in
             raise BadInput(f"the tensor {path} is missing.")
         return tensors.pop(path)
     if isinstance(spec, list):
-        parts = enumerate(spec)
-        return tuple(put_together(one, join(path, str(i)), tensors, depth + 1) for i, one in parts)
+        return tuple(inner(one, str(i)) for i, one in enumerate(spec))
     if "value" in spec:
         return spec["value"]
     if spec["kind"] not in KINDS:
@@ -189,19 +194,16 @@ def put_together(spec: Any, path: str, tensors: dict[str, np.ndarray], depth: in
     expected = {field.name for field in dataclasses.fields(kind)}
     if set(spec["fields"]) != expected:
         raise BadInput(f"{spec['kind']} must have the fields {', '.join(sorted(expected))}.")
-    fields = {
-        name: put_together(one, join(path, name), tensors, depth + 1)
-        for name, one in spec["fields"].items()
-    }
-    return restore(kind, fields)
+    fields = {name: inner(one, name) for name, one in spec["fields"].items()}
+    return restore(kind, fields, checked=checked)
 
 
-def restore(kind: type, fields: dict[str, Any]) -> Any:
+def restore(kind: type, fields: dict[str, Any], *, checked: bool) -> Any:
     """A module from its fields as they are stored (ν, not λ), with all of its checks."""
     module: Any = object.__new__(kind)
     for name, value in fields.items():
         object.__setattr__(module, name, value)
-    for ancestor in reversed(kind.__mro__):
+    for ancestor in reversed(kind.__mro__) if checked else ():
         if "__check_init__" in vars(ancestor):
             vars(ancestor)["__check_init__"](module)
     return module

@@ -113,14 +113,13 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
 
-# A large step and a short memory of squared gradients kill neurons that do not help; the clipped
-# norm lets the step be large; weight decay only clears away what is left of the dead.
+# A large step kills the neurons that do not help, and the clipped norm lets the step be large;
+# weight decay only clears away what is left of the dead.
 FAST: dict[str, Any] = {
-    "learning_rate": 2e-2,
+    "learning_rate": 3e-2,
     "schedule": Cosine(end=1e-4, warmup=0.02),
     "weight_decay": 3e-5,
     "decay_schedule": Fade(hold=0.3, until=0.7),
-    "optimiser": Adam(b2=0.99),
     "clip": 1.0,
 }
 

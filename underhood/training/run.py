@@ -1,5 +1,6 @@
 """What training gives back: the trained students, their losses, and how to redo them."""
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +13,16 @@ import numpy as np
 import safetensors.numpy
 
 from underhood.layers.checks import BadInput
-from underhood.layers.files import put_together, take_apart, write_atomically
+from underhood.layers.files import put_together, take_apart
 from underhood.training.padding import is_own
-from underhood.training.storage import VERSION, named_leaves, read_json, write_json
+from underhood.training.storage import (
+    VERSION,
+    named_leaves,
+    read_json,
+    read_settings,
+    write,
+    write_json,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -68,10 +76,13 @@ class Run:
                 else "holds no run"
             )
             raise BadInput(f"{folder} {state}.")
-        table = read_json(folder / "members.json")
-        settings = read_json(folder / "settings.json")
-        curves = read_tensors(folder / "losses.safetensors")[0]
-        tensors, metadata = read_tensors(folder / "models.safetensors")
+        advice = "remove it and train again to write it anew"
+        table = read_json(folder / "members.json", advice=advice)
+        settings = read_settings(folder)
+        del settings["version"]
+        sums = table["sha256"]
+        curves = read_tensors(folder / "losses.safetensors", sums)[0]
+        tensors, metadata = read_tensors(folder / "models.safetensors", sums)
         models = read_models(tensors, metadata, table["rows"], make_student, folder)
         return cls(
             tuple(table["rows"]),
@@ -85,7 +96,6 @@ class Run:
     def save(self, folder: Path) -> None:
         """Write all that `load` reads; the table comes last, because it says that all is there."""
         curves = {"steps": self.steps, "losses": self.losses}
-        write_atomically(folder / "losses.safetensors", safetensors.numpy.save(curves))
         tensors: dict[str, np.ndarray] = {}
         structures = []
         for number, model in enumerate(self.models):
@@ -95,9 +105,20 @@ class Run:
                 named = named_leaves(arrays_of(model))
                 tensors |= {f"{number:05d}{name}": array for name, array in named.items()}
                 structures.append(None)
-        data = safetensors.numpy.save(tensors, {"structures": json.dumps(structures)})
-        write_atomically(folder / "models.safetensors", data)
-        table = {"version": VERSION, "provenance": self.provenance, "rows": list(self.rows)}
+        files = {
+            "losses.safetensors": safetensors.numpy.save(curves),
+            "models.safetensors": safetensors.numpy.save(
+                tensors, {"structures": json.dumps(structures)}
+            ),
+        }
+        for name, data in files.items():
+            write(folder / name, data)
+        table = {
+            "version": VERSION,
+            "provenance": self.provenance,
+            "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+            "rows": list(self.rows),
+        }
         write_json(folder / "members.json", table)
 
 
@@ -106,14 +127,25 @@ def arrays_of(model: Any) -> list[Any]:
     return [leaf for leaf in jax.tree.leaves(model) if isinstance(leaf, jax.Array | np.ndarray)]
 
 
-def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """A safetensors file's arrays and metadata."""
+def as_stored(array: np.ndarray) -> jax.Array:
+    """A JAX array of the same type, float64 too."""
+    with jax.enable_x64(True):
+        return jnp.asarray(array)
+
+
+def read_tensors(path: Path, sums: dict[str, str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """A safetensors file's arrays and metadata, if it is the one that was written."""
     try:
         raw = path.read_bytes()
+        if hashlib.sha256(raw).hexdigest() != sums[path.name]:
+            raise ValueError
         tensors = safetensors.numpy.load(raw)
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     except Exception:
-        raise BadInput(f"{path} is missing or damaged; train again to write it anew.") from None
+        raise BadInput(
+            f"{path} is missing or damaged; remove {path.parent / 'members.json'} and train again "
+            "to write it anew."
+        ) from None
     return tensors, header.get("__metadata__") or {}
 
 
@@ -128,8 +160,9 @@ def read_models(
     models = []
     for number, structure in enumerate(json.loads(metadata["structures"])):
         if structure is not None:
-            model = put_together(structure, f"{number:05d}", tensors, 0)
-            models.append(jax.tree.map(jnp.asarray, model))
+            # Not checked, because a member that was lost may hold anything.
+            model = put_together(structure, f"{number:05d}", tensors, 0, checked=False)
+            models.append(jax.tree.map(as_stored, model))
             continue
         if make_student is None:
             raise BadInput(f"{folder} holds students of a foreign kind; give make_student= too.")
@@ -137,7 +170,7 @@ def read_models(
         leaves, frame = jax.tree.flatten(made)
         arrays = iter(range(len(leaves)))
         filled = [
-            jnp.asarray(tensors[f"{number:05d}[{next(arrays)}]"])
+            as_stored(tensors[f"{number:05d}[{next(arrays)}]"])
             if isinstance(leaf, jax.Array | np.ndarray)
             else leaf
             for leaf in leaves

@@ -28,6 +28,7 @@ from underhood.layers.files import write_atomically
 
 VERSION = 1
 KEPT = 2
+FILES = ("settings.json", "members.json", "losses.safetensors", "models.safetensors")
 
 log = logging.getLogger("underhood")
 
@@ -37,22 +38,33 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a run's folder; the system lets go of it when the process ends, however it ends."""
     import fcntl
 
-    with open(folder / "lock", "a+") as file:
+    try:
+        file = open(folder / "lock", "a+")  # noqa: SIM115  (held below, once it is open)
+    except OSError as error:
+        raise BadInput(f"Cannot write in the run's folder {folder}: {error.strerror}.") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "unknown"
             raise BadInput(
                 f"Another process (number {holder}) is training in {folder}; wait for it, stop "
                 "it, or choose another folder."
             ) from None
+        except OSError as error:
+            raise BadInput(
+                f"The run's folder {folder} cannot be locked ({error.strerror}); choose one on "
+                "another disk."
+            ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        # What a killed process was writing.
-        for left in (*folder.glob(".*.*"), *(folder / "checkpoints").glob(".*")):
-            left.unlink(missing_ok=True)
+        # What a killed process was writing; other hidden files are somebody's own.
+        for place in (*FILES, "checkpoints/[0-9]*.safetensors"):
+            where, _, name = place.rpartition("/")
+            for left in (folder / where).glob(f".{name}.*"):
+                left.unlink(missing_ok=True)
         yield
 
 
@@ -64,18 +76,31 @@ def make_folder(folder: Path) -> None:
         raise BadInput(f"Cannot make the run's folder {folder}: {error.strerror}.") from None
 
 
+def write(path: Path, data: bytes) -> None:
+    """Write a file of a run; what goes wrong is one line that says how to go on."""
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{error.strerror}; {path.name} was not written, and all that was before it stands. "
+            "Make room and run the same call again to go on",
+            str(path),
+        ) from None
+
+
 def write_json(path: Path, data: Any) -> None:
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomically(path, text.encode() + b"\n")
+    write(path, text.encode() + b"\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *, advice: str) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
             raise ValueError
-    except (OSError, ValueError):
-        raise BadInput(f"{path} cannot be read as a run's file; remove it to start anew.") from None
+    except (OSError, ValueError, RecursionError):
+        raise BadInput(f"{path} cannot be read as a run's file; {advice}.") from None
     if data.get("version") != VERSION:
         raise BadInput(
             f"{path} has format version {data.get('version')!r}, and this underhood reads "
@@ -99,14 +124,13 @@ def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | No
         if checkpoints(folder):
             raise BadInput(f"{folder} holds checkpoints but no settings; choose another folder.")
         return None
-    stored = read_json(path)
+    stored = read_settings(folder)
     then, now = flat(stored), flat(json.loads(json.dumps(settings)))
     ignored = ("grouping", "version")
-    different = sorted(
-        name
-        for name in then.keys() | now.keys()
-        if name not in ignored and then.get(name) != now.get(name)
-    )
+    # In the order of `describe`, what was asked for before what follows from it.
+    different = [
+        name for name in {**now, **then} if name not in ignored and then.get(name) != now.get(name)
+    ]
     if different:
         first, others = different[0], len(different) - 1
         more = f" (and {others} more)" if others else ""
@@ -116,6 +140,12 @@ def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | No
             "settings to go on, or another folder to start anew."
         )
     return stored
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """What the run in a folder was begun with."""
+    advice = "choose another folder, or remove this one to start anew"
+    return read_json(folder / "settings.json", advice=advice)
 
 
 def flat(data: Any, name: str = "") -> dict[str, Any]:
@@ -150,16 +180,10 @@ def save_checkpoint(folder: Path, step: int, states: Any) -> None:
     tensors = {name: np.ascontiguousarray(a) for name, a in named_leaves(states).items()}
     metadata = {"version": str(VERSION), "step": str(step), "sha256": checksum(tensors, step)}
     path = folder / "checkpoints" / f"{step:010d}.safetensors"
-    try:
-        write_atomically(path, safetensors.numpy.save(tensors, metadata))
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"{error.strerror}; the checkpoint of step {step} was not written and the one before "
-            "it stands. Make room and run the same call again to go on",
-            str(path),
-        ) from None
-    for old in checkpoints(folder)[KEPT:]:
+    write(path, safetensors.numpy.save(tensors, metadata))
+    # Those of later steps are damaged, or the run would have gone on from them.
+    found = checkpoints(folder)
+    for old in set(found) - set([one for one in found if one <= path][:KEPT]):
         old.unlink(missing_ok=True)
 
 

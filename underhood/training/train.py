@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -55,6 +56,7 @@ def train(
     memory    bytes to stay within; None: what is free
     """
     check(make_student, task, recipe, lanes)
+    key = typed(key)
     members, teachers = combine(seeds, widths, axes, task)
     with precision_of(recipe.precision), contextlib.ExitStack() as held:
         ensemble = Ensemble(make_student, members, teachers, task, recipe, key)
@@ -102,6 +104,17 @@ def check(make_student: Any, task: Any, recipe: Any, lanes: Any) -> None:
         raise BadInput(f"train: the recipe is a {kind}; use Recipe.fast(steps) or Recipe.paper().")
     if lanes is not None and (not isinstance(lanes, int) or lanes < 1):
         raise BadInput(f"train: lanes is {lanes!r}; give a whole number of at least 1.")
+
+
+def typed(key: Any) -> PRNGKeyArray:
+    """A key of the new kind, made from one of the old kind if need be."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and not key.shape:
+        return key
+    if dtype == np.uint32 and key.shape == (2,):
+        return jax.random.wrap_key_data(key)
+    what = repr(key) if dtype is None else f"an array {dtype} of shape {key.shape}"
+    raise BadInput(f"train: key is {what}; give one key, jax.random.key(0) for example.")
 
 
 def run_steps(ensemble: Ensemble, folder: Path | None, bar: Bar) -> list[State]:
@@ -171,14 +184,17 @@ def describe(ensemble: Ensemble, task: Task, key: PRNGKeyArray) -> dict[str, Any
     """Everything that decides the result, as JSON; arrays by their checksums."""
     tensors: dict[str, np.ndarray] = {}
     shown = take_apart(task, "task", tensors)
-    first = [parts.weights for parts in ensemble.students]
-    return {
+    first = [(parts.weights, parts.fixed) for parts in ensemble.students]
+    kinds = (take_apart(parts.together(), "", {}) for parts in ensemble.students)
+    found = {
         "recipe": named(ensemble.recipe),
         "task": {"what": shown, "numbers": digest([tensors, list(ensemble.teachers)])},
         "members": [dataclasses.asdict(member) for member in ensemble.members],
         "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "students": sorted({json.dumps(kind, default=named) for kind in kinds}),
         "first_weights": digest(first),
     }
+    return json.loads(json.dumps(found, default=named))
 
 
 def named(value: Any) -> Any:
