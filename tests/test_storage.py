@@ -637,7 +637,7 @@ def test_a_full_disk_costs_nothing_that_was_written(
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "rate": (
         {"recipe": uh.Recipe.fast(STEPS, batch=4, learning_rate=0.5)},
-        "recipe.learning_rate was 0.02 and is now 0.5.",
+        "recipe.learning_rate was 0.03 and is now 0.5.",
     ),
     "steps": (
         {"recipe": uh.Recipe.fast(STEPS + 1, batch=4)},

@@ -101,7 +101,7 @@ class Recipe:
         return cls(**{"steps": steps, **FAST, **changes})
 
     @classmethod
-    def noisy(cls, steps: int = 30_000, **changes: Any) -> "Recipe":
+    def noisy(cls, steps: int = 50_000, **changes: Any) -> "Recipe":
         """The same for losses that no student brings to zero, as in in-context regression.
 
         There gradients stay noisy to the end: smaller steps, and more weight decay for longer.
