@@ -339,7 +339,7 @@ def test_foreign_students_are_loaded_with_what_made_them(foreign, no_training) -
 def test_an_unfinished_run_is_not_loaded(tmp_path) -> None:
     with pytest.raises(uh.BadInput, match="holds no run"):
         uh.Run.load(tmp_path)
-    storage.begin(tmp_path, {})
+    storage.begin(tmp_path, {}, {})
     with pytest.raises(uh.BadInput, match="is not finished; call train again"):
         uh.Run.load(tmp_path)
 
@@ -557,7 +557,7 @@ def test_no_flipped_bit_gets_past_the_checksum(stopped, caplog, tmp_path) -> Non
     for place in places.tolist():
         newest.write_bytes(flipped(raw, place, 1 << int(rng.integers(8))))
         caplog.clear()
-        step, states = storage.load_checkpoint(folder, like)
+        step, states, _ = storage.load_checkpoint(folder, like)
         # Some of the header is not a part of the state: the format's version, blanks.
         assert place < header or step == int(before.stem)
         assert len(caplog.records) == (step == int(before.stem))

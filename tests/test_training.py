@@ -364,6 +364,7 @@ def test_the_table_names_members_and_losses():
     assert table["seed"].tolist() == [4, 7, 4, 7]
     assert {"width", "learning_rate", "loss", "normalised_loss", "lost_at"} <= set(table.columns)
     assert run.provenance.keys() >= {"commit", "versions", "device", "seconds"}
+    assert run.provenance["predicted_bytes"] > 0
     assert "4 members" in repr(run)
 
 

@@ -55,7 +55,7 @@ class Ensemble:
         self.groups: Grouping = ()
         self.programs: list[Any] = []
         self.given: list[Given] = []
-        self.at_once = 1
+        self.at_once, self.bytes = 1, 0
 
     def arrange(self, lanes: int | None, grouping: Grouping | None, memory: int | None) -> None:
         """Group the members and compile their programs, in groups that fit into memory."""
@@ -68,18 +68,18 @@ class Ensemble:
             self.programs = self.compile()
             needs = [bytes_needed(program) for program in self.programs]
             running = sorted((while_running for _, while_running in needs), reverse=True)
-            total = sum(kept for kept, _ in needs) + sum(running[: self.at_once])
+            self.bytes = sum(kept for kept, _ in needs) + sum(running[: self.at_once])
             largest = max(map(len, self.groups))
-            if total <= budget or grouping:
+            if self.bytes <= budget or grouping:
                 return
             if largest == 1:
                 widest = max(member.width for member in self.members)
                 raise BadInput(
                     f"train: {len(self.members)} members up to width {widest} need "
-                    f"{total / 2**30:.1f} GiB and {budget / 2**30:.1f} are free; reduce the "
+                    f"{self.bytes / 2**30:.1f} GiB and {budget / 2**30:.1f} are free; reduce the "
                     "recipe's batch or length, the widths, or the number of members."
                 )
-            smaller = max(1, min(largest - 1, int(largest * budget / total)))
+            smaller = max(1, min(largest - 1, int(largest * budget / self.bytes)))
             self.groups = group(self.students, smaller)
 
     def given_to(self, numbers: Sequence[int]) -> Given:

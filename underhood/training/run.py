@@ -79,7 +79,6 @@ class Run:
         advice = "remove it and train again to write it anew"
         table = read_json(folder / "members.json", advice=advice)
         settings = read_settings(folder)
-        del settings["version"]
         sums = table["sha256"]
         curves = read_tensors(folder / "losses.safetensors", sums)[0]
         tensors, metadata = read_tensors(folder / "models.safetensors", sums)

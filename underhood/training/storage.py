@@ -17,7 +17,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -109,15 +109,15 @@ def read_json(path: Path, *, advice: str) -> dict[str, Any]:
     return data
 
 
-def begin(folder: Path, settings: dict[str, Any]) -> None:
-    """Write down what a new run is."""
-    write_json(folder / "settings.json", {"version": VERSION, **settings})
+def begin(folder: Path, settings: dict[str, Any], where: dict[str, Any]) -> None:
+    """Write down what a new run is, and where it began."""
+    write_json(folder / "settings.json", {"version": VERSION, "begun": where, **settings})
 
 
 def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     """The settings of the run that the folder holds, if it holds one; refuses other settings.
 
-    `grouping` is not compared, because it depends on the device that began the run.
+    Where it began and its `grouping`, which depends on that, are not compared.
     """
     path = folder / "settings.json"
     if not path.exists():
@@ -126,10 +126,9 @@ def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | No
         return None
     stored = read_settings(folder)
     then, now = flat(stored), flat(json.loads(json.dumps(settings)))
-    ignored = ("grouping", "version")
     # In the order of `describe`, what was asked for before what follows from it.
     different = [
-        name for name in {**now, **then} if name not in ignored and then.get(name) != now.get(name)
+        name for name in {**now, **then} if name != "grouping" and then.get(name) != now.get(name)
     ]
     if different:
         first, others = different[0], len(different) - 1
@@ -145,7 +144,8 @@ def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | No
 def read_settings(folder: Path) -> dict[str, Any]:
     """What the run in a folder was begun with."""
     advice = "choose another folder, or remove this one to start anew"
-    return read_json(folder / "settings.json", advice=advice)
+    stored = read_json(folder / "settings.json", advice=advice)
+    return {name: value for name, value in stored.items() if name not in ("version", "begun")}
 
 
 def flat(data: Any, name: str = "") -> dict[str, Any]:
@@ -175,11 +175,24 @@ def checksum(tensors: dict[str, np.ndarray], step: int) -> str:
     return digest.hexdigest()
 
 
-def save_checkpoint(folder: Path, step: int, states: Any) -> None:
+class Checkpoint(NamedTuple):
+    """Where a run stands: its step, its states, and the seconds that its steps have taken."""
+
+    step: int
+    states: Any
+    seconds: float
+
+
+def save_checkpoint(folder: Path, now: Checkpoint) -> None:
     """Write a checkpoint, then remove all but the last few."""
-    tensors = {name: np.ascontiguousarray(a) for name, a in named_leaves(states).items()}
-    metadata = {"version": str(VERSION), "step": str(step), "sha256": checksum(tensors, step)}
-    path = folder / "checkpoints" / f"{step:010d}.safetensors"
+    tensors = {name: np.ascontiguousarray(a) for name, a in named_leaves(now.states).items()}
+    metadata = {
+        "version": str(VERSION),
+        "step": str(now.step),
+        "seconds": str(now.seconds),
+        "sha256": checksum(tensors, now.step),
+    }
+    path = folder / "checkpoints" / f"{now.step:010d}.safetensors"
     write(path, safetensors.numpy.save(tensors, metadata))
     # Those of later steps are damaged, or the run would have gone on from them.
     found = checkpoints(folder)
@@ -192,8 +205,8 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("[0-9]*.safetensors"), reverse=True)
 
 
-def load_checkpoint(folder: Path, like: Any) -> tuple[int, Any] | None:
-    """Step and states of the newest checkpoint that is whole; None if there is none."""
+def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
+    """The newest checkpoint that is whole; None if there is none."""
     for path in checkpoints(folder):
         try:
             return read_checkpoint(path, like)
@@ -203,7 +216,7 @@ def load_checkpoint(folder: Path, like: Any) -> tuple[int, Any] | None:
     return None
 
 
-def read_checkpoint(path: Path, like: Any) -> tuple[int, Any]:
+def read_checkpoint(path: Path, like: Any) -> Checkpoint:
     raw = path.read_bytes()
     tensors = safetensors.numpy.load(raw)
     metadata = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
@@ -216,4 +229,5 @@ def read_checkpoint(path: Path, like: Any) -> tuple[int, Any]:
         if tensors[name].shape != leaf.shape or tensors[name].dtype != leaf.dtype:
             raise ValueError(f"{name} has another shape or type")
         restored.append(jax.numpy.asarray(tensors[name]))
-    return step, jax.tree_util.tree_unflatten(structure, restored)
+    states = jax.tree_util.tree_unflatten(structure, restored)
+    return Checkpoint(step, states, float(metadata["seconds"]))

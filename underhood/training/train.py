@@ -73,10 +73,10 @@ def train(
         bar = held.enter_context(Bar(recipe.steps, len(members), progress))
         ensemble.arrange(lanes, grouping, memory)
         settings["grouping"] = [list(one) for one in ensemble.groups]
+        where = {**provenance(), "predicted_bytes": ensemble.bytes}
         if folder is not None and grouping is None:
-            storage.begin(folder, settings)
-        began = time.monotonic()
-        states = run_steps(ensemble, folder, bar)
+            storage.begin(folder, settings, where)
+        _, states, seconds = run_steps(ensemble, folder, bar)
         bar.say("evaluating")
         rows = judge(ensemble, states, task, key)
         ends = ensemble.window * np.arange(1, ensemble.windows + 1)
@@ -86,7 +86,7 @@ def train(
             losses=ensemble.curves(states, recipe.steps),
             models=ensemble.models(states),
             settings=settings,
-            provenance={**provenance(), "seconds": round(time.monotonic() - began, 2)},
+            provenance={**where, "seconds": round(seconds, 2)},
         )
         if folder is not None:
             run.save(folder)
@@ -117,32 +117,31 @@ def typed(key: Any) -> PRNGKeyArray:
     raise BadInput(f"train: key is {what}; give one key, jax.random.key(0) for example.")
 
 
-def run_steps(ensemble: Ensemble, folder: Path | None, bar: Bar) -> list[State]:
+def run_steps(ensemble: Ensemble, folder: Path | None, bar: Bar) -> storage.Checkpoint:
     """All steps, in chunks, from the newest checkpoint on."""
-    states, step, total = ensemble.first_states(), 0, ensemble.recipe.steps
-    if folder is not None:
-        found = storage.load_checkpoint(folder, states)
-        step, states = (step, states) if found is None else found
+    states, total = ensemble.first_states(), ensemble.recipe.steps
+    found = None if folder is None else storage.load_checkpoint(folder, states)
+    now = found or storage.Checkpoint(0, states, 0.0)
     chunk, target = 1, CHUNK_SECONDS
     with stop_on_interrupt() as stop:
-        while step < total:
+        while now.step < total:
             began = time.monotonic()
-            until = min(step + chunk, total)
-            states = ensemble.advance(states, step, until)
+            until = min(now.step + chunk, total)
+            states = ensemble.advance(now.states, now.step, until)
             taken = time.monotonic() - began
-            speed = (until - step) / max(taken, 1e-9)
-            step = until
-            curves = ensemble.curves(states, step)
-            bar.update(step, curves[:, (step - 1) // ensemble.window], speed)
+            speed = (until - now.step) / max(taken, 1e-9)
+            now = storage.Checkpoint(until, states, now.seconds + taken)
+            curves = ensemble.curves(states, until)
+            bar.update(until, curves[:, (until - 1) // ensemble.window], speed)
             if folder is not None:
                 began = time.monotonic()
-                storage.save_checkpoint(folder, step, states)
+                storage.save_checkpoint(folder, now)
                 target = max(CHUNK_SECONDS, CHECKPOINT_SHARE * (time.monotonic() - began))
             if stop.asked:
                 kept = f" and kept in {folder}; the same call goes on" if folder else ""
-                raise KeyboardInterrupt(f"stopped after step {step} of {total}{kept}")
+                raise KeyboardInterrupt(f"stopped after step {until} of {total}{kept}")
             chunk = int(np.clip(speed * target, 1, 8 * chunk))
-    return states
+    return now
 
 
 def judge(
