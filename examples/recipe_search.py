@@ -25,8 +25,11 @@ from underhood.training.provenance import provenance
 D, WIDTH, SEEDS, STEPS = 4, 100, 4, 20_000
 TEACHERS = [uh.tasks.TeacherStudent.random(D, key=jax.random.key(100 + i)) for i in range(2)]
 RATE = Cosine(end=1e-4, warmup=0.02)
-GRID = {"learning_rate": (1e-2, 2e-2, 4e-2), "weight_decay": (3e-5, 3e-4, 3e-3)}
+RATES, DECAYS = (1e-2, 2e-2, 4e-2), (3e-5, 3e-4, 3e-3)
 
+BOTH = uh.Recipe(
+    STEPS, schedule=RATE, decay_schedule=Fade(0.3, 0.7), optimiser=Adam(b2=0.99), clip=1.0
+)
 BLOCKS = {
     "decay falls with the rate": uh.Recipe(STEPS, schedule=RATE, decay_schedule=Cosine()),
     "decay fades": uh.Recipe(STEPS, schedule=RATE, decay_schedule=Fade(0.3, 0.7)),
@@ -34,8 +37,8 @@ BLOCKS = {
     "and b2 = 0.99": uh.Recipe(
         STEPS, schedule=RATE, decay_schedule=Fade(0.3, 0.7), optimiser=Adam(b2=0.99)
     ),
-    "both (fast)": uh.Recipe.fast(STEPS),
-    "both, T = 16": uh.Recipe.fast(STEPS, length=16),
+    "both": BOTH,
+    "both, T = 16": BOTH.change(length=16),
 }
 
 
@@ -74,6 +77,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", choices=[*BLOCKS], default=[*BLOCKS])
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--rates", type=float, nargs="*", default=RATES)
+    parser.add_argument("--decays", type=float, nargs="*", default=DECAYS)
+    parser.add_argument("--fade", type=float, nargs=2, help="when weight decay fades out")
     parser.add_argument("--out", type=Path, help="a JSON file for all numbers")
     wanted = parser.parse_args()
     device = provenance()
@@ -87,13 +93,20 @@ def main() -> None:
     rows = []
     for name in wanted.only:
         began = time.monotonic()
+        recipe = BLOCKS[name].change(steps=wanted.steps)
+        if wanted.fade:
+            recipe = recipe.change(decay_schedule=Fade(*wanted.fade))
         run = uh.train(
             gated,
             TEACHERS[0],
-            BLOCKS[name].change(steps=wanted.steps),
+            recipe,
             seeds=SEEDS,
             widths=WIDTH,
-            axes={**GRID, "teacher": [task.attention for task in TEACHERS]},
+            axes={
+                "learning_rate": wanted.rates,
+                "weight_decay": wanted.decays,
+                "teacher": [task.attention for task in TEACHERS],
+            },
             key=jax.random.key(7),
         )
         table = run.members

@@ -1,6 +1,7 @@
 """The examples run, at a fraction of their size."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,10 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
+
+
+# Examples import each other as scripts do.
+sys.path.insert(0, str(EXAMPLES))
 
 
 def load(name):
@@ -40,3 +45,9 @@ def test_the_recipe_search_counts_what_matters():
     built = uh.compile(attention, dtype="float32").layer
     counts = search.what_matters(built)
     np.testing.assert_array_equal(counts, [14, 10, 0, 10])
+
+
+def test_the_study_of_discovery_runs(capsys):
+    run = load("discovery").main("noisy", seeds=1, steps=20)
+    assert len(run.models) == 1
+    assert "best possible loss 0.0945946" in capsys.readouterr().out

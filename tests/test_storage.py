@@ -581,7 +581,8 @@ def test_without_a_whole_checkpoint_a_run_starts_anew(
         ):
             train(out=folder)
     assert starts == [0, 1, 2]
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    assert "starting from step 0" in caplog.records[-1].message
     # What Ctrl-C promised: the damaged ones, of later steps, do not stand in the way.
     assert steps_kept(folder) == [3, 2]
     caplog.clear()
@@ -643,7 +644,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
         {"recipe": uh.Recipe.fast(STEPS + 1, batch=4)},
         f"recipe.steps was {STEPS} and is now {STEPS + 1}.",
     ),
-    "teacher": ({"task": make_task(1)}, "task.numbers was"),
+    "teacher": ({"task": make_task(1)}, "the task has another teacher"),
     "length": (
         {"task": uh.tasks.TeacherStudent(make_task().attention, 5)},
         "task.what.fields.length.value was 4 and is now 5.",
@@ -654,7 +655,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "key": ({"key": jax.random.key(1)}, "key was [0, 0] and is now [0, 1]"),
     "weights": (
         {"make_student": lambda width, key: make_student(width, key=jax.random.split(key)[0])},
-        "first_weights was",
+        "make_student gives other first weights",
     ),
 }
 
@@ -675,7 +676,7 @@ def test_other_settings_are_refused_by_name(name: str, state: str, request, no_t
 def test_another_student_with_the_same_weights_is_refused(foreign, no_training) -> None:
     folder, _ = foreign
     before = contents(folder)
-    with pytest.raises(uh.BadInput, match="begun with other settings: student"):
+    with pytest.raises(uh.BadInput, match="make_student gives another kind of student"):
         train(
             make_student=lambda width, key: make_foreign(width, key=key, squash=jax.nn.relu),
             out=folder,

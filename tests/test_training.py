@@ -272,7 +272,7 @@ def test_memory_is_predicted_and_groups_are_made_to_fit():
     split = arranged(int(0.8 * whole)).groups
     assert len(split) > 1
     assert sorted(number for one in split for number in one) == list(range(8))
-    with pytest.raises(uh.BadInput, match="are free; reduce the recipe's batch"):
+    with pytest.raises(uh.BadInput, match="reduce the recipe's batch or length"):
         arranged(1000)
 
 
@@ -339,6 +339,40 @@ def test_attention_learns_one_step_of_gradient_descent():
     assert found == pytest.approx(1 / (3 + 1 - 0.2), rel=0.03)
 
 
+class Complex(eqx.Module):
+    """A linear layer in disguise: Re[i C] with an imaginary C."""
+
+    C: jax.Array
+
+    def __call__(self, xs):
+        return (1j * (jnp.cumsum(xs, axis=0) @ self.C.T)).real
+
+
+class Real(eqx.Module):
+    R: jax.Array
+
+    def __call__(self, xs):
+        return -jnp.cumsum(xs, axis=0) @ self.R.T
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_complex_weights_go_downhill():
+    start = jnp.arange(4.0, dtype="float32").reshape(2, 2)
+    recipe = uh.Recipe(steps=50, batch=8, learning_rate=0.05, schedule=Constant())
+    real = train(lambda width, *, key: Real(start), recipe=recipe)
+    disguised = train(lambda width, *, key: Complex(1j * start), recipe=recipe)
+    np.testing.assert_allclose(disguised.models[0].C.imag, real.models[0].R, atol=1e-4)
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_training_in_float32_while_the_caller_uses_float64():
+    with jax.enable_x64(True):
+        teacher = TeacherStudent.random(D, length=5, key=KEY)
+        assert teacher.attention.W_V.dtype == "float64"
+        run = train(task=teacher, recipe=RECIPE.change(precision="float32"))
+    assert run.models[0].D.dtype == "float32"
+
+
 # --- evaluation
 
 
@@ -353,6 +387,13 @@ def test_the_loss_on_fresh_sequences_is_unbiased_and_exact_for_the_best_attentio
         error = float(jnp.std(plain)) / 2**8
         loss = float(evaluate(student, task, key=KEY)["loss"])
         assert abs(loss - float(jnp.mean(plain))) < 4 * np.sqrt(5) * error
+
+
+def test_a_loss_far_below_the_best_attentions_is_not_lost_in_rounding():
+    task = AssociativeRecall(3)
+    best = task.best_attention()
+    sharp = uh.LinearAttention(30 * best.W_V, best.W_K, best.W_Q)
+    assert 0 <= float(evaluate(sharp, task, key=KEY)["loss"]) < 1e-11
 
 
 # --- what people see
@@ -377,6 +418,29 @@ def test_the_bar_shows_losses_speed_and_time_left(capfd):
     assert capfd.readouterr().err == ""
 
 
+class Scalar(eqx.Module):
+    """Nothing that could be trained: a Python number is a setting."""
+
+    size: float
+
+    def __call__(self, xs):
+        return self.size * xs
+
+
+class Half(eqx.Module):
+    W: jax.Array
+
+    def __call__(self, xs):
+        return xs @ self.W
+
+
+class Pair(eqx.Module):
+    W: jax.Array
+
+    def __call__(self, xs):
+        return self.W * xs, xs
+
+
 def wrong_sizes(width, *, key):
     return uh.GatedRNN.init(d_in=D + 1, hidden=width, gated=width, d_out=D, key=key)
 
@@ -391,17 +455,36 @@ def wrong_outputs(width, *, key):
     [
         ({"make_student": 3}, "make_student must be a function"),
         ({"make_student": lambda width, *, key: 3}, "make_student gave a int"),
+        ({"make_student": gated(3, key=KEY)}, "make_student must be a function"),
+        ({"make_student": uh.GatedRNN}, "make_student(width, *, key), but"),
+        ({"make_student": lambda width: 3}, "got an unexpected keyword argument 'key'"),
+        ({"make_student": lambda width, *, key: Scalar(2.0)}, "gave a Scalar; give a module"),
+        (
+            {"make_student": lambda width, *, key: Half(jnp.ones((2, 2), jnp.bfloat16))},
+            "holds bfloat16 weights",
+        ),
+        ({"make_student": lambda width, *, key: Pair(jnp.ones(2))}, "returns a tuple; return one"),
+        (
+            {"make_student": lambda width, *, key: eqx.nn.Linear(2, 2, key=key)},
+            "the student fails on one sequence [time, d_in] = (5, 2)",
+        ),
         ({"make_student": wrong_sizes}, "takes one sequence"),
         ({"make_student": wrong_outputs}, "give the student 2 inputs and 2 outputs"),
         ({"task": uh.LinearAttention.init(d_in=2, key=KEY)}, "use one of underhood.tasks"),
         ({"recipe": 100}, "the recipe is a int"),
-        ({"seeds": 0}, "seeds is empty"),
+        ({"seeds": 0}, "seeds is 0; train at least one"),
+        ({"seeds": -1}, "seeds is -1"),
+        ({"seeds": ()}, "seeds is empty"),
+        ({"seeds": [2**31]}, "seeds holds 2147483648"),
         ({"seeds": (1, 1)}, "same number twice"),
         ({"seeds": (-1,)}, "seeds holds -1"),
         ({"widths": ()}, "widths is empty"),
         ({"widths": 0}, "widths holds 0"),
         ({"widths": (2.5,)}, "widths holds 2.5"),
         ({"axes": {"learning_rat": (1,)}}, "unknown axis 'learning_rat'"),
+        ({"axes": {"learning_rate": 1e-3}}, "write [value] for one"),
+        ({"axes": {"teacher": TASK.attention}}, "write [value] for one"),
+        ({"axes": [("learning_rate", (1,))]}, "axes is a dictionary"),
         ({"axes": {"learning_rate": ()}}, "the axis learning_rate is empty"),
         ({"axes": {"learning_rate": (float("nan"),)}}, "finite numbers"),
         ({"axes": {"weight_decay": ("a",)}}, "use numbers"),
@@ -415,6 +498,9 @@ def wrong_outputs(width, *, key):
             "needs a TeacherStudent",
         ),
         ({"lanes": 0}, "lanes is 0"),
+        ({"memory": "1GB"}, "memory is '1GB'"),
+        ({"out": 3}, "A run's folder is a path, not 3"),
+        ({"out": ""}, "A run's folder is a path, not ''"),
         ({"key": 0}, "key is 0; give one key"),
         ({"key": jax.random.split(KEY)}, "give one key"),
     ],
@@ -438,7 +524,8 @@ def test_bad_input_is_refused_with_one_line(arguments, message):
         ({"steps": 5, "weight_decay": float("inf")}, "weight_decay is inf"),
         ({"steps": 5, "schedule": "cosine"}, "schedule must map progress"),
         ({"steps": 5, "spared": "nu"}, "write ('nu',) for one"),
-        ({"steps": 5, "optimiser": "adam"}, "needs a method direction()"),
+        ({"steps": 5, "optimiser": "adam"}, "with a method direction()"),
+        ({"steps": 5, "learning_rate": True}, "learning_rate is True"),
         ({"steps": 5, "precision": "float16"}, "use float32 or float64"),
     ],
 )
@@ -446,6 +533,16 @@ def test_a_recipe_checks_its_fields(fields, message):
     with pytest.raises(uh.BadInput) as refusal:
         uh.Recipe(**fields)
     assert message in str(refusal.value)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_numbers_of_numpy_and_jax_are_numbers():
+    recipe = uh.Recipe(steps=np.int64(3), learning_rate=np.float32(0.5))
+    assert recipe == uh.Recipe(steps=3, learning_rate=0.5)
+    assert type(recipe.steps) is int and type(recipe.learning_rate) is float
+    members, _ = combine(np.int64(2), jnp.array([3, 4]), {"learning_rate": jnp.ones(1)}, TASK)
+    assert [(one.seed, one.width) for one in members] == [(0, 3), (1, 3), (0, 4), (1, 4)]
+    assert members[0].axes == (("learning_rate", 1.0),)
 
 
 @pytest.mark.usefixtures("unjudged")

@@ -1,5 +1,6 @@
 """Members made, grouped and compiled: an `Ensemble` can be advanced from any step to any other."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -29,6 +30,9 @@ from underhood.training.recipes import Recipe
 
 # Points of a loss curve.
 WINDOWS = 500
+
+# What checkpoints can hold and optimisers can be trusted with.
+PRECISIONS = ("float32", "float64", "complex64", "complex128")
 
 
 class Ensemble:
@@ -76,8 +80,8 @@ class Ensemble:
                 widest = max(member.width for member in self.members)
                 raise BadInput(
                     f"train: {len(self.members)} members up to width {widest} need "
-                    f"{self.bytes / 2**30:.1f} GiB and {budget / 2**30:.1f} are free; reduce the "
-                    "recipe's batch or length, the widths, or the number of members."
+                    f"{self.bytes / 2**20:.1f} MiB of memory and may take {budget / 2**20:.1f}; "
+                    "reduce the recipe's batch or length, the widths, or the number of members."
                 )
             smaller = max(1, min(largest - 1, int(largest * budget / self.bytes)))
             self.groups = group(self.students, smaller)
@@ -184,17 +188,44 @@ class Ensemble:
 
 def make(make_student: Callable[..., Any], width: int, key: PRNGKeyArray, task: Task) -> Any:
     """One student, refused with one line if the task cannot use it."""
-    student = make_student(width, key=key)
-    if not callable(student) or not any(map(eqx.is_inexact_array_like, jax.tree.leaves(student))):
-        kind = type(student).__name__
-        raise BadInput(f"train: make_student gave a {kind}; give a module with weights and a call.")
-    sequence = jax.ShapeDtypeStruct((task.time, task.d_in), jnp.result_type(float))
-    outputs = eqx.filter_eval_shape(student, sequence)
-    wanted = (task.time, task.d_out)
-    if getattr(outputs, "shape", None) != wanted:
+    try:
+        inspect.signature(make_student).bind(width, key=key)
+    except TypeError as error:
         raise BadInput(
-            f"train: on a sequence {sequence.shape} the student gives {outputs}, and the task "
-            f"wants {wanted}; give the student {task.d_in} inputs and {task.d_out} outputs."
+            f"train: make_student must be a function make_student(width, *, key), but {error}."
+        ) from None
+    except ValueError:
+        # Some callables of C have no signature to check.
+        pass
+    student = make_student(width, key=key)
+    weights = [leaf for leaf in jax.tree.leaves(student) if eqx.is_inexact_array(leaf)]
+    if not callable(student) or not weights:
+        kind = type(student).__name__
+        raise BadInput(
+            f"train: make_student gave a {kind}; give a module (a pytree) with arrays of weights "
+            "and a call."
+        )
+    for leaf in weights:
+        if str(leaf.dtype) not in PRECISIONS:
+            raise BadInput(f"train: the student holds {leaf.dtype} weights; use float32.")
+    sequence = jax.ShapeDtypeStruct((task.time, task.d_in), jnp.result_type(float))
+    try:
+        outputs = eqx.filter_eval_shape(student, sequence)
+    except BadInput:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(
+            f"train: the student fails on one sequence [time, d_in] = {sequence.shape}: {reason}"
+        ) from error
+    wanted = (task.time, task.d_out)
+    if not isinstance(outputs, jax.ShapeDtypeStruct):
+        kind = type(outputs).__name__
+        raise BadInput(f"train: the student returns a {kind}; return one array [time, d_out].")
+    if outputs.shape != wanted:
+        raise BadInput(
+            f"train: on a sequence {sequence.shape} the student gives {outputs.shape}, and the "
+            f"task wants {wanted}; give the student {task.d_in} inputs and {task.d_out} outputs."
         )
     return student
 

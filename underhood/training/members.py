@@ -4,8 +4,10 @@ A member's keys depend on the run's key and on its own seed alone. So the same s
 width, or in another ensemble, starts from the same draw and sees the same sequences.
 """
 
+import contextlib
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,9 @@ from underhood.tasks import Task, TeacherStudent
 # What may differ between members without changing the program.
 NUMBERS = ("learning_rate", "weight_decay")
 TEACHER = "teacher"
+
+# A seed is folded into a key as 32 bits.
+LARGEST = 2**31
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,20 @@ def combine(
     task: Task,
 ) -> tuple[tuple[Member, ...], tuple[LinearAttention, ...]]:
     """All members, and the teachers of the teacher axis."""
-    seeds = whole_numbers("seeds", range(seeds) if isinstance(seeds, int) else seeds, least=0)
-    widths = whole_numbers("widths", (widths,) if isinstance(widths, int) else widths, least=1)
+    if is_whole(seeds):
+        count = operator.index(seeds)  # type: ignore[arg-type]
+        if count < 1:
+            raise BadInput(f"train: seeds is {count}; train at least one, or list which.")
+        seeds = range(count)
+    seeds = whole_numbers("seeds", seeds, least=0)  # type: ignore[arg-type]
+    widths = whole_numbers("widths", (widths,) if is_whole(widths) else widths, least=1)  # type: ignore[arg-type]
+    if not isinstance(axes, Mapping | None):
+        raise BadInput("train: axes is a dictionary from names to lists of values.")
     places: dict[str, list[float] | range] = {}
     teachers: tuple[LinearAttention, ...] = ()
     for name, values in (axes or {}).items():
+        if not isinstance(values, Iterable):
+            raise BadInput(f"train: the axis {name} is a list of values; write [value] for one.")
         if name == TEACHER:
             teachers = check_teachers(tuple(values), task)
             places[name] = range(len(teachers))
@@ -75,20 +89,34 @@ def whole_numbers(name: str, values: Iterable[int], *, least: int) -> tuple[int,
     if not numbers:
         raise BadInput(f"train: {name} is empty; give at least one.")
     for number in numbers:
-        if isinstance(number, bool) or not hasattr(number, "__index__") or number < least:
-            raise BadInput(f"train: {name} holds {number!r}; use whole numbers from {least} on.")
+        if not is_whole(number) or not least <= operator.index(number) < LARGEST:
+            raise BadInput(
+                f"train: {name} holds {number!r}; use whole numbers from {least} to {LARGEST - 1}."
+            )
+    numbers = tuple(operator.index(number) for number in numbers)
     if len(set(numbers)) < len(numbers):
         raise BadInput(f"train: {name} holds the same number twice; list each once.")
-    return tuple(int(number) for number in numbers)
+    return numbers
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is one whole number, of Python, NumPy or JAX."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
 
 
 def check_number(name: str, value: Any) -> float:
     """A finite number that is not negative."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    with contextlib.suppress(TypeError, ValueError):
+        value = value if isinstance(value, bool | str) else float(value)
+    if not isinstance(value, float):
         raise BadInput(f"train: the axis {name} holds {value!r}; use numbers.")
     if not math.isfinite(value) or value < 0:
         raise BadInput(f"train: the axis {name} holds {value!r}; use finite numbers from 0 on.")
-    return float(value)
+    return value
 
 
 def check_teachers(teachers: tuple[Any, ...], task: Task) -> tuple[LinearAttention, ...]:

@@ -66,6 +66,8 @@ def advance_program(static: Any, task: Task, recipe: Recipe, window: int) -> Adv
             return now.loss(outputs_of(student, now, batch.inputs), batch.targets)
 
         loss, slopes = jax.value_and_grad(loss_of)(state.weights)
+        # JAX's gradient by a complex weight is the conjugate of the way up.
+        slopes = jax.tree.map(jnp.conj, slopes)
         if given.mask is not None:
             slopes = jax.tree.map(jnp.multiply, slopes, given.mask)
         norm = jnp.sqrt(sum(jnp.vdot(leaf, leaf).real for leaf in jax.tree.leaves(slopes)))

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ class Stop:
 
 
 @contextlib.contextmanager
-def stop_on_interrupt() -> Iterator[Stop]:
+def stop_on_interrupt(tell: Callable[[], None]) -> Iterator[Stop]:
     """The first Ctrl-C asks the run to stop after its chunk; the second one stops it at once."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -30,6 +30,7 @@ def stop_on_interrupt() -> Iterator[Stop]:
             signal.signal(signal.SIGINT, before)
             raise KeyboardInterrupt
         stop.asked = True
+        tell()
 
     signal.signal(signal.SIGINT, hear)
     try:

@@ -11,6 +11,7 @@ multiplies its own weight_decay by the learning rate: optax's 0.1 at 1e-3 is 1e-
 import dataclasses
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from underhood.layers.checks import BadInput
@@ -63,22 +64,29 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "length"):
             value = getattr(self, name)
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not (whole and value >= 1) and not (name == "length" and value is None):
+            if value is None and name == "length":
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise BadInput(f"Recipe: {name} is {value!r}; give a whole number of at least 1.")
+            # Plain numbers, because a recipe is compared and stored.
+            object.__setattr__(self, name, int(value))
         for name in ("learning_rate", "weight_decay", "clip"):
             value = getattr(self, name)
             if value is None and name == "clip":
                 continue
-            if not isinstance(value, float | int) or not math.isfinite(value) or value < 0:
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if not number or not math.isfinite(value) or value < 0:
                 raise BadInput(f"Recipe: {name} is {value!r}; give a number of at least 0.")
+            object.__setattr__(self, name, float(value))
         for name in ("schedule", "decay_schedule"):
             if not callable(getattr(self, name)):
                 raise BadInput(f"Recipe: {name} must map progress in [0, 1] to a multiplier.")
         if isinstance(self.spared, str):
             raise BadInput("Recipe: spared is a tuple of field names; write ('nu',) for one.")
-        if not hasattr(self.optimiser, "direction"):
-            raise BadInput("Recipe: optimiser needs a method direction(); see Adam.")
+        if not hasattr(self.optimiser, "direction") or not dataclasses.is_dataclass(self.optimiser):
+            raise BadInput(
+                "Recipe: optimiser must be a frozen dataclass with a method direction(); see Adam."
+            )
         if self.precision not in ("float32", "float64"):
             raise BadInput(f"Recipe: precision is {self.precision!r}; use float32 or float64.")
 

@@ -17,6 +17,7 @@ from underhood.layers.files import put_together, take_apart
 from underhood.training.padding import is_own
 from underhood.training.storage import (
     VERSION,
+    folder_of,
     named_leaves,
     read_json,
     read_settings,
@@ -68,7 +69,7 @@ class Run:
     @classmethod
     def load(cls, folder: str | Path, make_student: Callable[..., Any] | None = None) -> "Run":
         """A finished run from its folder; students of foreign kinds need `make_student` again."""
-        folder = Path(folder)
+        folder = folder_of(folder)
         if not (folder / "members.json").exists():
             state = (
                 "is not finished; call train again to go on"
@@ -78,6 +79,8 @@ class Run:
             raise BadInput(f"{folder} {state}.")
         advice = "remove it and train again to write it anew"
         table = read_json(folder / "members.json", advice=advice)
+        if not {"rows", "sha256", "provenance"} <= table.keys():
+            raise BadInput(f"{folder / 'members.json'} is not complete; {advice}.")
         settings = read_settings(folder)
         sums = table["sha256"]
         curves = read_tensors(folder / "losses.safetensors", sums)[0]
@@ -167,7 +170,11 @@ def read_models(
             raise BadInput(f"{folder} holds students of a foreign kind; give make_student= too.")
         made = make_student(rows[number]["width"], key=jax.random.key(0))
         leaves, frame = jax.tree.flatten(made)
-        arrays = iter(range(len(leaves)))
+        stored = [name for name in tensors if name.startswith(f"{number:05d}[")]
+        shapes = [tensors[f"{number:05d}[{place}]"].shape for place in range(len(stored))]
+        if shapes != [leaf.shape for leaf in arrays_of(made)]:
+            raise BadInput(f"{folder} holds other students than this make_student makes.")
+        arrays = iter(range(len(stored)))
         filled = [
             as_stored(tensors[f"{number:05d}[{next(arrays)}]"])
             if isinstance(leaf, jax.Array | np.ndarray)

@@ -30,6 +30,13 @@ VERSION = 1
 KEPT = 2
 FILES = ("settings.json", "members.json", "losses.safetensors", "models.safetensors")
 
+# What a changed checksum means to people.
+MEANING = {
+    "task.numbers": "the task has another teacher",
+    "students": "make_student gives another kind of student",
+    "first_weights": "make_student gives other first weights (does it use its key alone?)",
+}
+
 log = logging.getLogger("underhood")
 
 
@@ -66,6 +73,13 @@ def locked(folder: Path) -> Iterator[None]:
             for left in (folder / where).glob(f".{name}.*"):
                 left.unlink(missing_ok=True)
         yield
+
+
+def folder_of(path: Any) -> Path:
+    """A folder's path, ~ for one's home; refuses what names none."""
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise BadInput(f"A run's folder is a path, not {path!r}.")
+    return Path(path).expanduser()
 
 
 def make_folder(folder: Path) -> None:
@@ -132,10 +146,12 @@ def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | No
     ]
     if different:
         first, others = different[0], len(different) - 1
+        change = MEANING.get(first) or (
+            f"{first} was {str(then.get(first))[:60]} and is now {str(now.get(first))[:60]}"
+        )
         more = f" (and {others} more)" if others else ""
         raise BadInput(
-            f"The run in {folder} was begun with other settings: {first} was "
-            f"{str(then.get(first))[:60]} and is now {str(now.get(first))[:60]}{more}. Use the old "
+            f"The run in {folder} was begun with other settings: {change}{more}. Use the old "
             "settings to go on, or another folder to start anew."
         )
     return stored
@@ -145,6 +161,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """What the run in a folder was begun with."""
     advice = "choose another folder, or remove this one to start anew"
     stored = read_json(folder / "settings.json", advice=advice)
+    if "grouping" not in stored:
+        raise BadInput(f"{folder / 'settings.json'} is not complete; {advice}.")
     return {name: value for name, value in stored.items() if name not in ("version", "begun")}
 
 
@@ -213,6 +231,8 @@ def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
         except Exception as error:
             # Whatever a damaged file makes the parser raise, the one before it may be whole.
             log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
+    if checkpoints(folder):
+        log.warning("No checkpoint in %s is whole; starting from step 0", folder)
     return None
 
 

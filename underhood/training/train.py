@@ -2,12 +2,15 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -19,7 +22,7 @@ from underhood.training import storage
 from underhood.training.device import precision_of
 from underhood.training.ensemble import Ensemble
 from underhood.training.evaluation import evaluate
-from underhood.training.members import TEACHER, combine
+from underhood.training.members import TEACHER, combine, is_whole
 from underhood.training.program import ALIVE, State, with_teacher
 from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.provenance import provenance
@@ -55,13 +58,14 @@ def train(
     lanes     members per program; None: all on an accelerator, one on a CPU
     memory    bytes to stay within; None: what is free
     """
-    check(make_student, task, recipe, lanes)
+    check(make_student, task, recipe, lanes, memory)
     key = typed(key)
     members, teachers = combine(seeds, widths, axes, task)
+    task, teachers = in_precision(recipe.precision, (task, teachers))
     with precision_of(recipe.precision), contextlib.ExitStack() as held:
         ensemble = Ensemble(make_student, members, teachers, task, recipe, key)
         settings = describe(ensemble, task, key)
-        folder = None if out is None else Path(out)
+        folder = None if out is None else storage.folder_of(out)
         grouping = None
         if folder is not None:
             storage.make_folder(folder)
@@ -93,17 +97,20 @@ def train(
         return run
 
 
-def check(make_student: Any, task: Any, recipe: Any, lanes: Any) -> None:
+def check(make_student: Any, task: Any, recipe: Any, lanes: Any, memory: Any) -> None:
     """Refuse arguments in the wrong place."""
-    if not callable(make_student):
+    if not callable(make_student) or isinstance(make_student, eqx.Module):
         raise BadInput("train: make_student must be a function make_student(width, *, key).")
     if not isinstance(task, Task):
         raise BadInput(f"train: the task is a {type(task).__name__}; use one of underhood.tasks.")
     if not isinstance(recipe, Recipe):
         kind = type(recipe).__name__
         raise BadInput(f"train: the recipe is a {kind}; use Recipe.fast(steps) or Recipe.paper().")
-    if lanes is not None and (not isinstance(lanes, int) or lanes < 1):
-        raise BadInput(f"train: lanes is {lanes!r}; give a whole number of at least 1.")
+    for name, value in (("lanes", lanes), ("memory", memory)):
+        if value is not None and (not is_whole(value) or value < 1):
+            raise BadInput(f"train: {name} is {value!r}; give a whole number of at least 1.")
+    if getattr(jax.config, "jax_disable_jit", False):
+        raise BadInput("train compiles its programs and cannot run under jax.disable_jit.")
 
 
 def typed(key: Any) -> PRNGKeyArray:
@@ -117,13 +124,23 @@ def typed(key: Any) -> PRNGKeyArray:
     raise BadInput(f"train: key is {what}; give one key, jax.random.key(0) for example.")
 
 
+def in_precision(precision: str, tree: Any) -> Any:
+    """Arrays of a task in the precision of the training, whatever the caller's default."""
+
+    def cast(leaf: Any) -> Any:
+        real = eqx.is_array(leaf) and np.issubdtype(leaf.dtype, np.floating)
+        return np.asarray(leaf, precision) if real and leaf.ndim else leaf
+
+    return jax.tree.map(cast, tree)
+
+
 def run_steps(ensemble: Ensemble, folder: Path | None, bar: Bar) -> storage.Checkpoint:
     """All steps, in chunks, from the newest checkpoint on."""
     states, total = ensemble.first_states(), ensemble.recipe.steps
     found = None if folder is None else storage.load_checkpoint(folder, states)
     now = found or storage.Checkpoint(0, states, 0.0)
     chunk, target = 1, CHUNK_SECONDS
-    with stop_on_interrupt() as stop:
+    with stop_on_interrupt(lambda: bar.say("stopping")) as stop:
         while now.step < total:
             began = time.monotonic()
             until = min(now.step + chunk, total)
@@ -203,8 +220,24 @@ def named(value: Any) -> Any:
         return {"kind": type(value).__name__, **fields}
     if isinstance(value, tuple):
         return [named(one) for one in value]
-    plain = value is None or isinstance(value, bool | int | float | str)
-    return value if plain else getattr(value, "__qualname__", type(value).__qualname__)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    code = getattr(value, "__code__", None)
+    # A function by its name and what it does, so that an edited one is noticed.
+    return name if code is None else f"{name} {what_it_does(code)}"
+
+
+def what_it_does(code: CodeType) -> str:
+    """A checksum of a function's instructions that is the same in every process."""
+    constants = [
+        what_it_does(one)
+        if isinstance(one, CodeType)
+        else repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one)
+        for one in code.co_consts
+    ]
+    text = f"{code.co_code.hex()} {code.co_names} {constants}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def digest(tree: Any) -> str:
