@@ -138,7 +138,13 @@ class Ensemble:
                 lowered = jax.jit(advance, donate_argnums=1).lower(
                     self.given[place], states[place], *ends
                 )
-                return lowered.compile(compiler_options=options)
+                try:
+                    return lowered.compile(compiler_options=options)
+                except Exception:
+                    # Another version of XLA may not know the option, which only saves threads.
+                    if options is None:
+                        raise
+                    return lowered.compile()
 
         first_of = {look: looks.index(look) for look in looks}
         with ThreadPoolExecutor(cores()) as pool:
