@@ -1,0 +1,65 @@
+"""Attention from its coefficients: exact tables give their weights back, others their best fit."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from underhood.analysis.attention_fit import fit_attention, table_of
+
+
+def draw(seed, outputs, p, columns, rank_v, rank_m):
+    rng = np.random.default_rng(seed)
+    V = rng.normal(size=(outputs, rank_v)) @ rng.normal(size=(rank_v, p))
+    M = rng.normal(size=(p, rank_m)) @ rng.normal(size=(rank_m, columns))
+    return V, M
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**16),
+    outputs=st.integers(1, 6),
+    p=st.integers(1, 6),
+    columns=st.integers(1, 6),
+    rank_v=st.integers(0, 6),
+    rank_m=st.integers(0, 6),
+)
+def test_an_exact_table_is_fitted_exactly(seed, outputs, p, columns, rank_v, rank_m):
+    V, M = draw(seed, outputs, p, columns, rank_v, rank_m)
+    table = table_of(V, M)
+    found = fit_attention(table)
+    assert found.residual < 1e-11
+    np.testing.assert_allclose(
+        table_of(found.W_V, found.M), table, atol=1e-11 * max(np.abs(table).max(), 1)
+    )
+    ranks = [np.linalg.matrix_rank(one) for one in (V, M)]
+    if min(ranks) >= 1 and max(ranks) > 1:
+        # W_V and M themselves, up to one scale.
+        for one, other in ((found.W_V, V), (found.M, M)):
+            scale = np.sum(one * other) / np.sum(other**2)
+            np.testing.assert_allclose(one, scale * other, atol=1e-8 * np.abs(one).max())
+
+
+@pytest.mark.parametrize("size", [1e-3, 0.1])
+def test_a_little_noise_moves_the_fit_a_little(size):
+    V, M = draw(1, 3, 4, 4, 3, 4)
+    rng = np.random.default_rng(2)
+    noise = rng.normal(size=(3, 4, 4, 4))
+    noise = noise + noise.swapaxes(1, 2)
+    table = table_of(V, M)
+    noise *= size * np.linalg.norm(table) / np.linalg.norm(noise)
+    found = fit_attention(table + noise)
+    assert 0.5 * size < found.residual < size
+    assert np.linalg.norm(table_of(found.W_V, found.M) - table) < size * np.linalg.norm(table)
+
+
+def test_what_is_no_attention_is_not_explained():
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(4, 5, 5, 4))
+    assert fit_attention(table + table.swapaxes(1, 2)).residual > 0.5
+
+
+def test_nothing_is_fitted_by_nothing():
+    found = fit_attention(np.zeros((2, 3, 3, 3)))
+    assert found.residual == 0
+    assert not found.W_V.any() and not found.M.any()
