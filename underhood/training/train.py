@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from underhood.layers import parameter_count
 from underhood.layers.checks import BadInput
 from underhood.layers.files import take_apart
 from underhood.tasks import Task
@@ -182,7 +183,7 @@ def judge(
         # A task with nothing to predict has no scale.
         loss, scale = found["loss"], own.scale
         row["normalised_loss"] = loss / scale if loss is not None and scale > 0 else None
-        row["parameters"] = sum(leaf.size for leaf in jax.tree.leaves(state.weights))
+        row["parameters"] = parameter_count(state.weights)
         lost = int(state.lost_at)
         row["lost_at"] = None if lost == ALIVE else lost
         if row["lost_at"] is not None:
