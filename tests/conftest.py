@@ -9,6 +9,7 @@ import hypothesis
 import jax
 import jaxtyping
 import pytest
+from jax._src import compiler
 
 # Every function of the package checks the shapes and types that its annotations promise.
 # The tower: `float` in an annotation also takes an int, as mypy and PEP 484 read it.
@@ -37,8 +38,22 @@ def x64():
 
 
 @pytest.fixture
-def quick_compile():
+def quick_compile(monkeypatch):
     """Compile with few optimisations: for tests that run many small functions once each."""
+
+    def options(*arguments, **settings):
+        made = get_compile_options(*arguments, **settings)
+        # XLA's older emitters compile a loop's body about four times as fast as its newer ones.
+        # XLA_FLAGS would turn the newer ones off for the whole process, and the tests without
+        # this fixture (equal bits, bytes of memory) are about programs as users compile them.
+        made.env_option_overrides = [
+            *made.env_option_overrides,
+            ("xla_cpu_use_fusion_emitters", False),
+        ]
+        return made
+
+    get_compile_options = compiler.get_compile_options
+    monkeypatch.setattr(compiler, "get_compile_options", options)
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)

@@ -48,6 +48,8 @@ LAYERS = {
 }
 
 
+# Compiled whole, because that is faster than one operation after the other.
+@eqx.filter_jit
 def with_gradients(run, layer, xs):
     """Outputs, and the gradients of a nonlinear function of them."""
 

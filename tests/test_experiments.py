@@ -11,6 +11,8 @@ from underhood.experiments.registry import EXPERIMENTS
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}
 
 
+# Numbers at smoke scale are not judged, so few optimisations will do.
+@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_runs_and_writes_its_result(name: str, tmp_path, capsys) -> None:
     assert main(["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]) == 0

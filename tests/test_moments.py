@@ -107,6 +107,7 @@ def test_a_compiled_network_has_attentions_form_alone(target):
 # --- one token
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_the_polynomial_is_the_network_on_one_token():
     rng = np.random.default_rng(2)
     for rnn in (random_gated(rng, 3, 6, 4, 2, (0.0, 0.5, 1.0)), random_side(rng, 3, 6, 2, (1.0,))):
@@ -125,6 +126,7 @@ def test_every_monomial_of_degree_four_or_less_is_there_once(d):
     assert np.all(np.diff(found.degrees) >= 0)
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_coefficients_are_derivatives():
     rng = np.random.default_rng(3)
     rnn = random_gated(rng, 2, 4, 3, 2, (0.0, 1.0))
@@ -136,7 +138,7 @@ def test_coefficients_are_derivatives():
     derivatives = [output]
     for _ in range(4):
         derivatives.append(jax.jacfwd(derivatives[-1]))
-    at_zero = [np.asarray(one(jnp.zeros(2))) for one in derivatives]
+    at_zero = [np.asarray(jax.jit(one)(jnp.zeros(2))) for one in derivatives]
     for powers, coefficient in zip(found.powers, found.coefficients.T, strict=True):
         indices = tuple(place for place in range(2) for _ in range(powers[place]))
         expected = at_zero[len(indices)][(slice(None), *indices)]

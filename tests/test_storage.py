@@ -41,6 +41,8 @@ PADDED = {"widths": (3, 4), "lanes": 4}
 @pytest.fixture(scope="module")
 def straight() -> uh.Run:
     """The run that nothing stopped, compiled anew: what all others must equal."""
+    # Or programs that other files compiled with `quick_compile` would run here again.
+    jax.clear_caches()
     return train()
 
 

@@ -1,0 +1,99 @@
+"""The size of a function: E[y²] on tokens x ~ N(0, I), exactly.
+
+v(z) = μ + w with w of mean zero, and w_e = σ_e·(an orthonormal Hermite polynomial): x_a x_b,
+√2·(x_a² − 1)/√2, x_a. With a(t) the mean of h(t), the form (`quadratic.py`) is a sum of functions
+of no, one and two different tokens,
+
+    y(t) = aᵀKa + Σ_k (2 aᵀKΛ^kQ w_k + w_kᵀG(k,k)w_k) + 2 Σ_{k<k'} w_kᵀG(k,k')w_k',
+
+and functions of different tokens are orthogonal once their means are taken out. So E[y²] is the
+square of the mean, plus the variance of a quartic polynomial for every lag, plus
+4 Σ_{k<k'} |σG(k,k')σ|². The variance of a polynomial is the sum of its squared Hermite
+coefficients.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from underhood.analysis.monomials import monomials
+from underhood.analysis.quadratic import QuadraticForm, entry_degrees, upper
+
+# The length at which sizes of functions are stated.
+TIME = 32
+
+
+def size(form: QuadraticForm, time: int = TIME) -> float:
+    """√E[y²], the mean over outputs and over the tokens of sequences of length `time`."""
+    return float(np.sqrt(np.mean(second_moments(form, time)))) if form.d_out else 0.0
+
+
+def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
+    """E[y_o(t)²] [d_out, time] on normal tokens."""
+    form = form.gathered()
+    mean, spread = entry_moments(form.d_in)
+    fading = form.decay ** np.arange(time)[:, None]
+    centre = form.reads @ mean
+    # a [time, n]: the mean of the state; written [time, n, entries]: Λ^k Q σ.
+    a = np.cumsum(fading, axis=0) * centre
+    written = fading[:, :, None] * (form.reads * spread)
+    centred = form.reads.copy()
+    centred[:, -1] -= centre
+    known = monomials(form.d_in)
+    varying = entry_degrees(form.d_in) > 0
+    happened = np.tril(np.ones((time, time)))
+    moments = np.zeros((form.d_out, time))
+    for o, kernel in enumerate(form.kernels):
+        faded = fading[:, :, None] * centred
+        quartic = known.to_hermite(known.collect(faded.swapaxes(1, 2) @ kernel @ faded))
+        # linear [t, k, entries]: the part of token t − k that is quadratic in x.
+        linear = 2 * np.einsum("tj,kje->tke", a @ kernel, written[:, :, varying])
+        variances = (
+            np.sum(quartic[:, 1:] ** 2, axis=1)
+            + 2 * np.einsum("tke,ke->tk", linear, quartic[:, known.quadratic[varying]])
+            + np.sum(linear**2, axis=2)
+        )
+        means = np.einsum("ti,ij,tj->t", a, kernel, a) + happened @ quartic[:, 0]
+        one_token = np.sum(variances * happened, axis=1)
+        moments[o] = means**2 + one_token + two_tokens(kernel, written)
+    return moments
+
+
+def two_tokens(kernel: np.ndarray, written: np.ndarray) -> np.ndarray:
+    """4 Σ_{k<k'<t} |σG(k,k')σ|² for every t."""
+    time, n, width = written.shape
+    flat = written.transpose(1, 0, 2).reshape(n, time * width)
+    squares = (flat.T @ kernel @ flat) ** 2
+    pairs = squares.reshape(time, width, time, width).sum(axis=(1, 3))
+    return 4 * np.cumsum(np.sum(np.triu(pairs, 1), axis=0))
+
+
+def entry_moments(d_in: int) -> tuple[np.ndarray, np.ndarray]:
+    """μ and σ of the entries of v(z)."""
+    rows, columns = upper(d_in + 1)
+    square = rows == columns
+    constant = columns + rows == 2 * d_in
+    spread = np.where(square, np.sqrt(2.0), 1.0)
+    return square.astype(float), np.where(constant, 0.0, spread)
+
+
+def by_degree(form: QuadraticForm) -> list[QuadraticForm]:
+    """The parts of degree 0, 1, 2, 3 and 4 in all tokens together."""
+    degrees = entry_degrees(form.d_in)
+    parts = []
+    n = form.neurons
+    # Every neuron three times, reading its constant, its linear and its quadratic part.
+    reads = np.vstack([form.reads * (degrees == degree) for degree in range(3)])
+    decay = np.tile(form.decay, 3)
+    degree = np.repeat(np.arange(3), n)
+    kernels = np.tile(form.kernels, (1, 3, 3))
+    for total in range(5):
+        chosen = kernels * (degree[:, None] + degree == total)
+        parts.append(QuadraticForm(form.d_in, reads, decay, chosen))
+    return parts
+
+
+def between(form: QuadraticForm, first: np.ndarray, second: np.ndarray) -> QuadraticForm:
+    """The part in which a neuron of the first set meets one of the second."""
+    chosen = first[:, None] & second
+    return replace(form, kernels=form.kernels * (chosen | chosen.T))

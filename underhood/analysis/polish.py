@@ -1,0 +1,207 @@
+"""Bring a trained student to machine precision, on samples of its task alone.
+
+    1. neurons without influence go                              (`influence.py`)
+    2. decays within 0.02 of 0 or 1 are set to 0 or 1
+    3. Levenberg–Marquardt in float64 on fresh sequences          (`variable_projection.py`)
+    4. gate outputs are moved until they give the kernels found   (`gates.py`)
+
+Where too many neurons went, the loss stalls; then fewer go, and the result says so. Neither the
+form of attention nor the teacher's weights enter: the student sees inputs and targets.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from underhood.analysis.influence import influence
+from underhood.analysis.prune import check_gated, in_float64, select
+from underhood.analysis.quadratic import finite, quadratic_form
+from underhood.analysis.roles import kinds
+from underhood.analysis.variable_projection import Data, Student, minimise
+from underhood.layers import BadInput, GatedRNN
+from underhood.tasks import Task
+
+# Neurons of less influence go; the next threshold is tried where one was too hard.
+THRESHOLDS = (2e-3, 5e-4, 1e-4, 0.0)
+STEPS = 100
+# A loss of this share of the outputs' variance is zero but for rounding.
+ZERO = 1e-18
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try: how many neurons it kept, the loss it reached on its data, and its steps."""
+
+    threshold: float
+    neurons: int
+    loss: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Polished:
+    """`loss` and `loss_before` are the task's, on fresh sequences that no step has seen."""
+
+    model: Any
+    loss: float
+    loss_before: float
+    attempts: tuple[Attempt, ...]
+    rounded: int
+    seconds: float
+
+    @property
+    def message(self) -> str:
+        """What happened, and whether pruning had been too hard at first."""
+        said = [
+            f"pruning to {one.neurons} neurons was too hard (loss stays at {one.loss:.2g})"
+            for one in self.attempts[:-1]
+        ]
+        last = self.attempts[-1]
+        said.append(
+            f"kept {last.neurons} neurons, rounded {self.rounded} decays; loss "
+            f"{self.loss_before:.2g} → {self.loss:.2g} in {last.steps} steps, {self.seconds:.1f} s"
+        )
+        return "; ".join(said)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def polish(
+    model: Any,
+    task: Task,
+    *,
+    key: PRNGKeyArray,
+    thresholds: tuple[float, ...] = THRESHOLDS,
+    steps: int = STEPS,
+    sequences: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Polished:
+    """Minimise a squared loss over a gated RNN's weights, in float64, from where training ended.
+
+    sequences: how many to fit; three times as many targets as unknowns unless given, and forty
+    times where the task's loss cannot reach zero. progress: called with one line per step.
+    """
+    check_gated(model, "polish")
+    began = time.monotonic()
+    check_task(model, task)
+    model = in_float64(model)
+    quadratic_form(model)
+    fit_key, judge_key = jax.random.split(key)
+    judge = sample(task, judge_key, 4096 if task.reads_last else 256)
+    noisy = task.best_loss > 0
+    before = half_mean_square(outputs(model, judge) - judge.targets)
+    found = influence(model).neurons
+    attempts: list[Attempt] = []
+    best: tuple[float, Student, Any] | None = None
+    for threshold in thresholds:
+        kept = found > threshold
+        if attempts and kept.sum() == attempts[-1].neurons:
+            continue
+        smaller = rounded(select(model, kept, np.ones(model.gate_width, bool)))
+        student = Student.of(smaller, kernels_of(smaller))
+        many = sequences or sequences_needed(student, task, noisy)
+        data = sample(task, fit_key, many)
+
+        def watch(step: int, cost: float, count: int = smaller.neurons) -> None:
+            if progress is not None:
+                progress(f"polish: {count} neurons, step {step}, loss {cost:.3g}")
+
+        student, costs = minimise(
+            student, data, steps=steps, target=1e-13 * ZERO * task.scale, watch=watch
+        )
+        attempts.append(Attempt(threshold, int(kept.sum()), costs[-1], len(costs) - 1))
+        loss = half_mean_square(student.outputs(judge) - judge.targets)
+        if best is None or loss < best[0]:
+            best = (loss, student, smaller)
+        if noisy or loss <= ZERO * task.scale:
+            break
+    assert best is not None
+    _, student, smaller = best
+    finished = with_gates(student, smaller)
+    return Polished(
+        finished,
+        half_mean_square(outputs(finished, judge) - judge.targets),
+        before,
+        tuple(attempts),
+        int(np.sum((student.decay == 0) | (student.decay == 1))),
+        time.monotonic() - began,
+    )
+
+
+def with_gates(student: Student, smaller: Any) -> Any:
+    """The network of a student, with the model's most influential gate outputs moved to fit."""
+    found = influence(smaller).gates
+    if found is None:
+        return student.model()
+    # A kernel has as many entries as this many gate outputs have weights.
+    n, d_out = smaller.neurons, smaller.d_out
+    enough = -(-d_out * n * (n + 1) // 2 // (2 * n + d_out - 2))
+    gates = np.sort(np.argsort(-found)[: enough + 2])
+    start = (smaller.D[:, gates], smaller.W_out_m[gates], smaller.W_out_x[gates])
+    return student.model(start)
+
+
+def check_task(model: Any, task: Task) -> None:
+    if not isinstance(task, Task):
+        raise BadInput(f"polish: the task is a {type(task).__name__}; give one of uh.tasks.")
+    if (model.d_in, model.d_out) != (task.d_in, task.d_out):
+        raise BadInput(
+            f"polish: the model maps {model.d_in} numbers to {model.d_out}, the task "
+            f"{task.d_in} to {task.d_out}."
+        )
+    with jax.enable_x64(True):
+        batch = task.sample(jax.random.key(0), 4)
+        targets = np.asarray(batch.targets)
+        squared = np.issubdtype(targets.dtype, np.floating) and targets.shape[-1] == task.d_out
+        if squared:
+            tried = np.zeros_like(targets)
+            loss = float(task.loss(jax.numpy.asarray(tried), batch.targets))
+            squared = bool(np.isclose(loss, half_mean_square(targets)))
+    if not squared:
+        kind = type(task).__name__
+        raise BadInput(f"polish minimises squared errors, and the loss of {kind} is another one.")
+
+
+def sample(task: Task, key: PRNGKeyArray, sequences: int) -> Data:
+    """Fresh sequences in float64."""
+    with jax.enable_x64(True):
+        batch = task.sample(key, sequences)
+        inputs, targets = np.asarray(batch.inputs, float), np.asarray(batch.targets, float)
+    return Data(inputs, targets.reshape(-1, task.d_out), task.reads_last)
+
+
+def outputs(model: Any, data: Data) -> np.ndarray:
+    return data.rows(quadratic_form(model)(data.tokens))
+
+
+def half_mean_square(error: np.ndarray) -> float:
+    return 0.5 * float(np.mean(error**2))
+
+
+def kernels_of(model: Any) -> np.ndarray | None:
+    return quadratic_form(model).kernels if isinstance(model, GatedRNN) else None
+
+
+def rounded(model: Any) -> Any:
+    """Decays that are nearly 0 or 1 set to 0 or 1."""
+    (decay,) = finite(model, "decay")
+    kind = kinds(decay)
+    decay = np.where(kind == "memory", 1.0, np.where(kind == "query", 0.0, decay))
+    weights = {
+        name: getattr(model, name)
+        for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "W_side", "D")
+        if hasattr(model, name)
+    }
+    return type(model)(**weights, decay=decay)
+
+
+def sequences_needed(student: Student, task: Task, noisy: bool) -> int:
+    unknowns = student.linear.shape[1] + (2 * student.W_m.size) // max(task.d_out, 1) + 1
+    rows = (40 if noisy else 3) * unknowns
+    return max(16, -(-rows // (1 if task.reads_last else task.time)))

@@ -1,0 +1,246 @@
+"""How much of a layer is linear attention, measured from outside on fresh N(0, I) sequences.
+
+The layer is only called (`score_layer.py`), whatever its weights are. The attention nearest to it
+(`score_fit.py`) is fitted on one half of the sequences, and every R² is taken on the other half:
+1 − Σ|y − ŷ|²/Σ|y − mean|² over all outputs and times, clipped to [0, 1]. All of it is float64.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from underhood.analysis.score_fit import nearest_attention
+from underhood.analysis.score_layer import (
+    check_layer,
+    checked_d_in,
+    finite,
+    outputs,
+    promoted,
+    states,
+    streams,
+)
+from underhood.analysis.score_problem import Fit, memories
+from underhood.constructions.reference import reference
+from underhood.layers import LinearAttention
+
+HIGHEST_DEGREE = 5
+# The degree spectrum reads this many sequences at Chebyshev points of (0, 1], and between them.
+SCALED = 64
+RADII = np.cos(np.pi * np.arange(8) / 16) ** 2
+BETWEEN = np.cos(np.pi * (np.arange(8) + 0.5) / 16) ** 2
+# Uncorrelated parts have squares that add up; many times more means that they are an artefact.
+CANCELLING = 3.0
+# Singular values of M below this part of the largest are what rounding left of a zero.
+NO_KEY = 1e-10
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Shares of the homogeneous parts, of what is none of them, and Σ|y_k|² over |Σ y_k|²."""
+
+    shares: tuple[float, ...]
+    beyond: float
+    cancelling: float
+
+
+@dataclass(frozen=True)
+class AttentionScore:
+    """The attention nearest to a layer, and what the layer has in common with it.
+
+    score, score_with_biases  R² of `attention`, without biases, and of `attention_with_biases`
+    state_kv, state_q         R² of linear maps from the state after token t to the key-values
+                              W_V S_t W_Kᵀ of `attention`, and to its queries W_Q x_t
+    degrees[k], k = 0…5       |y_k|²/Σ_j|y_j|², where y(r·x) = Σ_k r^k y_k on inputs scaled by r
+    beyond_degrees            the share of |y(r·x)|² which that polynomial misses
+    state_dimension           participation ratio (Σσ²)²/Σσ⁴ of the centred states
+    state_rank                singular values of the centred states above 1e-6 of the largest
+
+    Fields about the state are None for a layer without `step` and `initial_state`.
+    """
+
+    score: float
+    attention: LinearAttention
+    score_with_biases: float
+    attention_with_biases: LinearAttention
+    state_kv: float | None
+    state_q: float | None
+    state_dimension: float | None
+    state_rank: int | None
+    degrees: tuple[float, ...]
+    beyond_degrees: float
+    notes: tuple[str, ...]
+
+    @property
+    def decay(self) -> float:
+        """λ of `attention`."""
+        return decay_of(self.attention)
+
+    def __str__(self) -> str:
+        degrees = "  ".join(f"{k}: {share:.1%}" for k, share in enumerate(self.degrees))
+        rows = [
+            ("attention score", f"{self.score:.6f}  (decay {self.decay:.4g})"),
+            ("  with biases", f"{self.score_with_biases:.6f}"),
+        ]
+        if self.state_rank is not None:
+            rows += [
+                ("key-values in state", f"{self.state_kv:.6f}"),
+                ("queries in state", f"{self.state_q:.6f}"),
+                ("state dimension", f"{self.state_dimension:.1f}  (rank {self.state_rank})"),
+            ]
+        rows += [("degrees in the input", f"{degrees}  beyond: {self.beyond_degrees:.1%}")]
+        rows += [("note", note) for note in self.notes]
+        return "\n".join(f"{name:<22}{value}" for name, value in rows)
+
+
+def attention_score(
+    layer: Any, *, key: PRNGKeyArray, time: int = 32, sequences: int = 256, d_in: int | None = None
+) -> AttentionScore:
+    """Fit linear attention to any layer [time, d_in] → [time, d_out], and say how well it fits.
+
+    `d_in` is needed only where the layer has no `d_in` of its own.
+    """
+    d_in = checked_d_in(layer, key, time, sequences, d_in)
+    with jax.enable_x64(True):
+        layer = promoted(layer)
+        drawn = jax.random.normal(key, (sequences, time, d_in), jnp.float64)
+        check_layer(layer, drawn)
+        ys = finite("outputs", outputs(layer, drawn))
+        hs = finite("states", states(layer, drawn)) if streams(layer) else None
+        xs = np.asarray(drawn)
+        degrees = degree_spectrum(layer, xs[:SCALED])
+    half = sequences // 2
+    plain, biased = (nearest(xs[:half], ys[:half], biases=biases) for biases in (False, True))
+    score, score_with_biases = (
+        r_squared(ys[half:], reference(attention, xs[half:])) for attention in (plain, biased)
+    )
+    state_kv = state_q = state_dimension = state_rank = None
+    if hs is not None:
+        state_kv, state_q = linear_r_squared(hs, key_values(plain, xs), xs @ plain.W_Q.T)
+        sigma = singular_values(hs)
+        state_dimension = float(np.sum(sigma**2) ** 2 / max(np.sum(sigma**4), 1.0))
+        state_rank = int(np.sum(sigma > 1e-6))
+    return AttentionScore(
+        score=score,
+        attention=plain,
+        score_with_biases=score_with_biases,
+        attention_with_biases=biased,
+        state_kv=state_kv,
+        state_q=state_q,
+        state_dimension=state_dimension,
+        state_rank=state_rank,
+        degrees=degrees.shares,
+        beyond_degrees=degrees.beyond,
+        notes=tuple(notes_on(ys, hs, degrees)),
+    )
+
+
+def notes_on(ys: np.ndarray, hs: np.ndarray | None, degrees: Degrees) -> Iterator[str]:
+    """What a reader of the numbers should know."""
+    if constant(ys):
+        yield "The output is constant, so there is nothing to explain."
+    if hs is None:
+        yield "The layer has no step and initial_state, so its state was not read."
+    if degrees.cancelling > CANCELLING:
+        yield "Parts of different degree cancel: the outputs are no low polynomial."
+
+
+def nearest(xs: np.ndarray, ys: np.ndarray, *, biases: bool) -> LinearAttention:
+    """The fitted attention as a layer; zero where the outputs are constant."""
+    zs = np.concatenate([xs, np.ones_like(xs[:, :, :1])], axis=2) if biases else xs
+    size, p = float(np.max(np.abs(ys))), zs.shape[2]
+    if constant(ys):
+        fit = Fit(np.zeros((ys.shape[2], p)), np.zeros((p, p)), 1.0, 0.0)
+    else:
+        fit = nearest_attention(zs, scaled(ys))
+    # M = W_KᵀW_Q by its singular values, so that there are as many keys as M has rank.
+    left, sigma, right = np.linalg.svd(fit.M)
+    kept = sigma > NO_KEY * sigma[0]
+    W_K, W_Q = (np.sqrt(sigma[kept])[:, None] * W[kept] for W in (left.T, right))
+    weights = [size * fit.W_V, W_K, W_Q]
+    decay = None if fit.decay == 1 else np.full(ys.shape[2], fit.decay)
+    if not biases:
+        return LinearAttention(*weights, decay=decay)
+    b_V, b_K, b_Q = (W[:, -1] for W in weights)
+    return LinearAttention(*(W[:, :-1] for W in weights), b_V=b_V, b_K=b_K, b_Q=b_Q, decay=decay)
+
+
+def decay_of(attention: LinearAttention) -> float:
+    """λ, the same in all rows."""
+    return 1.0 if attention.decay is None else float(attention.decay[0])
+
+
+def key_values(attention: LinearAttention, xs: np.ndarray) -> np.ndarray:
+    """W_V S_t W_Kᵀ, flat: [batch, time, d_v·d_k]."""
+    S, _ = memories(xs, decay_of(attention))
+    W_V, W_K = np.asarray(attention.W_V), np.asarray(attention.W_K)
+    return (W_V @ S @ W_K.T).reshape(*xs.shape[:2], attention.neurons)
+
+
+def constant(values: np.ndarray) -> bool:
+    """Whether [batch, time, numbers] are the same everywhere but for rounding."""
+    return bool(np.max(np.std(scaled(values), axis=(0, 1)), initial=0.0) <= 1e-12)
+
+
+def scaled(values: np.ndarray) -> np.ndarray:
+    """The largest becomes one, so that no square over- or underflows."""
+    return values / (np.max(np.abs(values), initial=0.0) or 1.0)
+
+
+def r_squared(targets: np.ndarray, predictions: np.ndarray) -> float:
+    """The share of the targets' variance that is predicted; 0 where there is none."""
+    if constant(targets):
+        return 0.0
+    size = np.max(np.abs(targets))
+    missed = np.sum(((targets - predictions) / size) ** 2)
+    spread = np.sum(((targets - targets.mean(axis=(0, 1))) / size) ** 2)
+    return float(np.clip(1 - missed / spread, 0.0, 1.0))
+
+
+def linear_r_squared(hs: np.ndarray, *targets: np.ndarray) -> list[float]:
+    """For each of the targets, R² on the second half of a linear map fitted on the first."""
+    hs, half = scaled(hs), len(hs) // 2
+    fitted = np.concatenate(hs[:half])
+    mean, size = fitted.mean(axis=0), fitted.std(axis=0)
+    # Numbers of very different sizes are equally good evidence; constant ones are none.
+    scale = np.where(size > 1e-12 * np.abs(mean), 1 / np.maximum(size, 1e-300), 0.0)
+    targets = tuple(scaled(one) for one in targets)
+    known = np.concatenate(targets, axis=2)
+    offset = known[:half].mean(axis=(0, 1))
+    right = np.concatenate(known[:half]) - offset
+    linear = np.linalg.lstsq((fitted - mean) * scale, right, rcond=1e-13)[0]
+    predicted = ((hs[half:] - mean) * scale) @ linear + offset
+    ends = np.cumsum([one.shape[2] for one in targets])
+    return [
+        r_squared(one[half:], predicted[:, :, end - one.shape[2] : end])
+        for one, end in zip(targets, ends, strict=True)
+    ]
+
+
+def singular_values(hs: np.ndarray) -> np.ndarray:
+    """Of the centred states, relative to the largest; none if the states are constant."""
+    if constant(hs):
+        return np.zeros(0)
+    flat = np.concatenate(scaled(hs))
+    R = np.linalg.qr(flat - flat.mean(axis=0), mode="r")
+    sigma = np.linalg.svd(R, compute_uv=False)
+    return sigma / sigma[0]
+
+
+def degree_spectrum(layer: Any, xs: np.ndarray) -> Degrees:
+    """Fit y(r·x) by a polynomial in r at some points of (0, 1], and judge it at others."""
+    radii, fitted = np.concatenate([RADII, BETWEEN]), len(RADII)
+    inputs = (radii[:, None, None, None] * xs).reshape(-1, *xs.shape[1:])
+    ys = scaled(finite("outputs", outputs(layer, jnp.asarray(inputs))).reshape(len(radii), -1))
+    powers = np.vander(radii, HIGHEST_DEGREE + 1, increasing=True)
+    parts = np.linalg.lstsq(powers[:fitted], ys[:fitted], rcond=None)[0]
+    missed = np.sum((ys[fitted:] - powers[fitted:] @ parts) ** 2)
+    squares = np.sum(parts**2, axis=1)
+    # RADII[0] is 1, where the parts add up to the output itself.
+    whole, size = np.sum(ys[0] ** 2) or 1.0, np.sum(ys[fitted:] ** 2) or 1.0
+    shares = squares / (np.sum(squares) or 1.0)
+    return Degrees(tuple(shares.tolist()), float(missed / size), float(np.sum(squares) / whole))

@@ -1,0 +1,159 @@
+"""The linear attention nearest to given outputs: W_V, M and λ by least squares on the tokens.
+
+In the letters of `score_problem.py`, W_V given M is a linear problem with matrix K = ⟨M⊗M, G⟩, and
+M given W_V is one with matrix N = ⟨W_VᵀW_V, G⟩: turns between the two never touch the tokens again.
+They start from the attention nearest to the regression on all features.
+
+Turns are slow at the end, and a Gram matrix holds half the digits. So the fit is finished by
+Newton steps in W_V, M and λ whose gradients come from the residuals of the tokens themselves. The
+Hessian is block-diagonal in the rows of W_V, so these are eliminated first.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from underhood.analysis.attention_fit import fit_attention
+from underhood.analysis.score_problem import Fit, Problem, apply, ridged
+
+# λ = 1 and horizons 1/(1 − λ) from a hundred tokens to about one.
+GRID = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
+GOLDEN = (np.sqrt(5) - 1) / 2
+TURNS, GOLDEN_STEPS, NEWTON_STEPS, GUESSES = 30, 8, 40, 3
+# Newton steps end with a fit that is exact but for rounding, or a loss that hardly moves.
+EXACT, CONVERGED = 1e-28, 1e-7
+# Fits that differ by this much of the outputs' sum of squares are equally good.
+TIE = 1e-14
+
+
+def nearest_attention(tokens: np.ndarray, outputs: np.ndarray) -> Fit:
+    """The best W_V, M and λ for arrays [batch, time, …]; λ = 1 unless another is clearly better."""
+    problem = Problem(tokens, outputs, 1.0)
+    lasting = finished(problem, by_turns(problem, guesses=GUESSES), free_decay=False)
+    if lasting.loss < TIE * problem.total:
+        return lasting
+    starts = [lasting, *(by_turns(problem.at(decay)) for decay in GRID[1:])]
+    fading = finished(problem, golden_section(problem, starts), free_decay=True)
+    # A λ off the mark can lead into another minimum, where W_V and M have changed places.
+    again = by_turns(problem.at(fading.decay), guesses=GUESSES)
+    fading = min(fading, finished(problem, again, free_decay=True), key=lambda fit: fit.loss)
+    # One more number to fit takes about 1/tokens of the loss away by chance alone.
+    chance = 10 * fading.loss / len(problem.zs) + TIE * problem.total
+    return lasting if lasting.loss <= fading.loss + chance else fading
+
+
+def golden_section(problem: Problem, starts: list[Fit]) -> Fit:
+    """The best λ between the neighbours on the grid of the best one there."""
+    place = int(np.argmin([fit.loss for fit in starts]))
+    best = starts[place]
+    high, low = GRID[max(place - 1, 0)], (*GRID, 0.0)[place + 1]
+    inner = (high - GOLDEN * (high - low), low + GOLDEN * (high - low))
+    left, right = (by_turns(problem.at(decay), best.M) for decay in inner)
+    for _ in range(GOLDEN_STEPS):
+        if left.loss < right.loss:
+            high, right = right.decay, left
+            left = by_turns(problem.at(high - GOLDEN * (high - low)), right.M)
+        else:
+            low, left = left.decay, right
+            right = by_turns(problem.at(low + GOLDEN * (high - low)), left.M)
+    return min(best, left, right, key=lambda fit: fit.loss)
+
+
+def by_turns(problem: Problem, M: np.ndarray | None = None, guesses: int = 1) -> Fit:
+    """Fit W_V to M and M to W_V some times, starting from the regression unless M is given."""
+    G, correlations = problem.G, problem.onto_features(problem.ys)
+    M = fit_attention(problem.regression(), guesses=guesses).M if M is None else M
+    before = -np.inf
+    for _ in range(TURNS):
+        m = M.ravel() / max(float(np.linalg.norm(M)), 1e-300)
+        K = (G @ np.outer(m, m).ravel()).reshape(problem.p, problem.p)
+        W_V = np.linalg.solve(ridged(K), (correlations @ m).T).T
+        N = ((W_V.T @ W_V).ravel() @ G).reshape(m.size, m.size)
+        right = np.tensordot(W_V, correlations)
+        M = np.linalg.solve(ridged(N), right).reshape(M.shape)
+        # Σ|ŷ|² at the best M; Newton steps do better once it hardly grows.
+        explained = float(right @ M.ravel())
+        if explained - before < 1e-4 * max(problem.total - explained, 1e-6 * problem.total):
+            break
+        before = explained
+    return problem.fit(W_V, M)
+
+
+def finished(problem: Problem, fit: Fit, *, free_decay: bool) -> Fit:
+    """Damped Newton steps until they no longer help."""
+    problem, damping = problem.at(fit.decay), 1e-6
+    model = quadratic_model(problem, fit, free_decay)
+    for _ in range(NEWTON_STEPS):
+        try:
+            change_V, change = model.lowest(damping)
+        except np.linalg.LinAlgError:
+            # The loss curves downwards somewhere.
+            damping *= 100
+            continue
+        change_M, change_decay = np.split(change, [fit.M.size])
+        moved = problem.at(float(np.clip(fit.decay + np.sum(change_decay), 0.0, 1.0)))
+        trial = moved.fit(fit.W_V + change_V, fit.M + change_M.reshape(fit.M.shape))
+        gain = fit.loss - trial.loss
+        if gain > 0:
+            fit, problem, damping = trial, moved, damping / 100
+            if gain < CONVERGED * fit.loss or fit.loss < EXACT * problem.total:
+                break
+            model = quadratic_model(problem, fit, free_decay)
+        elif damping > 1e4:
+            break
+        else:
+            damping *= 100
+    return fit
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """Half the loss near a fit: in the rows of W_V (K), in M and perhaps λ (N), and between."""
+
+    K: np.ndarray
+    N: np.ndarray
+    cross: np.ndarray
+    gradient_V: np.ndarray
+    gradient: np.ndarray
+
+    def lowest(self, damping: float) -> tuple[np.ndarray, np.ndarray]:
+        """The changes of W_V and of the others that lead to the minimum, if there is one."""
+        outputs, p, unknowns = self.cross.shape
+        K = ridged(self.K)
+        rows = np.linalg.solve(K, self.cross.transpose(1, 0, 2).reshape(p, -1))
+        rows = rows.reshape(p, outputs, unknowns).transpose(1, 0, 2)
+        schur = self.N - np.tensordot(self.cross, rows, axes=((0, 1), (0, 1)))
+        L = np.linalg.cholesky(ridged(schur + damping * np.diag(np.diag(self.N))))
+        free = self.gradient - np.tensordot(self.gradient_V, rows)
+        change = np.linalg.solve(L.T, np.linalg.solve(L, free))
+        return np.linalg.solve(K, self.gradient_V.T).T - rows @ change, change
+
+
+def quadratic_model(problem: Problem, fit: Fit, free_decay: bool) -> Quadratic:
+    """All second derivatives at a fit, but for that of ŷ by λ."""
+    W_V, m, p = fit.W_V, fit.M.ravel(), problem.p
+    residuals = problem.residuals(W_V, fit.M)
+    R = problem.onto_features(residuals)
+    G_m = np.tensordot(problem.G.reshape(p * p, m.size, m.size), m, axes=(1, 0))
+    N = ((W_V.T @ W_V).ravel() @ problem.G).reshape(m.size, m.size)
+    # W_V and M share a scale that nothing determines: M keeps its own.
+    N = N + np.trace(N) / m.size * np.outer(m, m) / max(float(m @ m), 1e-300)
+    cross = np.tensordot(W_V, G_m.reshape(p, p, m.size), axes=(1, 1)) - R
+    model = Quadratic((G_m @ m).reshape(p, p), N, cross, R @ m, np.tensordot(W_V, R))
+    return with_decay(model, problem, fit, residuals) if free_decay else model
+
+
+def with_decay(model: Quadratic, problem: Problem, fit: Fit, residuals: np.ndarray) -> Quadratic:
+    """The model with λ as one more unknown behind M."""
+    W_V, read_slope = fit.W_V, apply(problem.S_slope, problem.zs @ fit.M.T)
+    slope = read_slope @ W_V.T
+    by_V = slope.T @ problem.read(fit.M) - residuals.T @ read_slope
+    by_M = apply(problem.S, slope @ W_V) - apply(problem.S_slope, residuals @ W_V)
+    column = (by_M.T @ problem.zs).reshape(-1, 1)
+    return Quadratic(
+        K=model.K,
+        N=np.block([[model.N, column], [column.T, np.sum(slope**2)]]),
+        cross=np.concatenate([model.cross, by_V[:, :, None]], axis=2),
+        gradient_V=model.gradient_V,
+        gradient=np.append(model.gradient, np.sum(slope * residuals)),
+    )
