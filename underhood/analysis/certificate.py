@@ -70,9 +70,8 @@ class Certificate:
         degree = max(self.left_degrees, key=lambda one: self.left_degrees[one])
         group = max(self.left_groups, key=lambda one: self.left_groups[one])
         return (
-            f"no attention explains {self.residual:.1%} of the function; most of that has degree "
-            f"{degree} ({self.left_degrees[degree]:.1%}) and comes from {group} "
-            f"({self.left_groups[group]:.1%})"
+            f"no attention explains {self.residual:.1%} of the function; the largest part of that "
+            f"has degree {degree} in the inputs, and the most comes from {group}"
         )
 
     def facts(self) -> dict[str, Any]:

@@ -48,10 +48,11 @@ def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
         quartic = known.to_hermite(known.collect(faded.swapaxes(1, 2) @ kernel @ faded))
         # linear [t, k, entries]: the part of token t − k that is quadratic in x.
         linear = 2 * np.einsum("tj,kje->tke", a @ kernel, written[:, :, varying])
-        variances = (
-            np.sum(quartic[:, 1:] ** 2, axis=1)
-            + 2 * np.einsum("tke,ke->tk", linear, quartic[:, known.quadratic[varying]])
-            + np.sum(linear**2, axis=2)
+        # Sums of squares throughout, so that no rounding makes a variance negative.
+        low, high = known.quadratic[varying], np.ones(len(known.powers), bool)
+        high[low] = high[0] = False
+        variances = np.sum(quartic[:, high] ** 2, axis=1) + np.sum(
+            (linear + quartic[:, low]) ** 2, axis=2
         )
         means = np.einsum("ti,ij,tj->t", a, kernel, a) + happened @ quartic[:, 0]
         one_token = np.sum(variances * happened, axis=1)

@@ -3,7 +3,7 @@
     1. neurons without influence go                              (`influence.py`)
     2. decays within 0.02 of 0 or 1 are set to 0 or 1
     3. Levenberg–Marquardt in float64 on fresh sequences          (`variable_projection.py`)
-    4. gate outputs are moved until they give the kernels found   (`gates.py`)
+    4. gate outputs are the eigenvectors of the kernels found     (`gates.py`)
 
 Where too many neurons went, the loss stalls; then fewer go, and the result says so. Neither the
 form of attention nor the teacher's weights enter: the student sees inputs and targets.
@@ -98,7 +98,7 @@ def polish(
     before = half_mean_square(outputs(model, judge) - judge.targets)
     found = influence(model).neurons
     attempts: list[Attempt] = []
-    best: tuple[float, Student, Any] | None = None
+    best: tuple[float, Student] | None = None
     for threshold in thresholds:
         kept = found > threshold
         if attempts and kept.sum() == attempts[-1].neurons:
@@ -118,12 +118,12 @@ def polish(
         attempts.append(Attempt(threshold, int(kept.sum()), costs[-1], len(costs) - 1))
         loss = half_mean_square(student.outputs(judge) - judge.targets)
         if best is None or loss < best[0]:
-            best = (loss, student, smaller)
+            best = (loss, student)
         if noisy or loss <= ZERO * task.scale:
             break
     assert best is not None
-    _, student, smaller = best
-    finished = with_gates(student, smaller)
+    student = best[1]
+    finished = student.model()
     return Polished(
         finished,
         half_mean_square(outputs(finished, judge) - judge.targets),
@@ -132,19 +132,6 @@ def polish(
         int(np.sum((student.decay == 0) | (student.decay == 1))),
         time.monotonic() - began,
     )
-
-
-def with_gates(student: Student, smaller: Any) -> Any:
-    """The network of a student, with the model's most influential gate outputs moved to fit."""
-    found = influence(smaller).gates
-    if found is None:
-        return student.model()
-    # A kernel has as many entries as this many gate outputs have weights.
-    n, d_out = smaller.neurons, smaller.d_out
-    enough = -(-d_out * n * (n + 1) // 2 // (2 * n + d_out - 2))
-    gates = np.sort(np.argsort(-found)[: enough + 2])
-    start = (smaller.D[:, gates], smaller.W_out_m[gates], smaller.W_out_x[gates])
-    return student.model(start)
 
 
 def check_task(model: Any, task: Task) -> None:

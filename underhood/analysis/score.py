@@ -29,10 +29,10 @@ from underhood.constructions.reference import reference
 from underhood.layers import LinearAttention
 
 HIGHEST_DEGREE = 5
-# The degree spectrum reads this many sequences at Chebyshev points of (0, 1], and between them.
+# The degree spectrum reads this many sequences at Chebyshev points of [−1, 1], and between them.
 SCALED = 64
-RADII = np.cos(np.pi * np.arange(8) / 16) ** 2
-BETWEEN = np.cos(np.pi * (np.arange(8) + 0.5) / 16) ** 2
+RADII = np.cos(np.pi * np.arange(12) / 11)
+BETWEEN = np.cos(np.pi * (np.arange(11) + 0.5) / 11)
 # Uncorrelated parts have squares that add up; many times more means that they are an artefact.
 CANCELLING = 3.0
 # Singular values of M below this part of the largest are what rounding left of a zero.
@@ -232,7 +232,7 @@ def singular_values(hs: np.ndarray) -> np.ndarray:
 
 
 def degree_spectrum(layer: Any, xs: np.ndarray) -> Degrees:
-    """Fit y(r·x) by a polynomial in r at some points of (0, 1], and judge it at others."""
+    """Fit y(r·x) by a polynomial in r at some points of [−1, 1], and judge it at others."""
     radii, fitted = np.concatenate([RADII, BETWEEN]), len(RADII)
     inputs = (radii[:, None, None, None] * xs).reshape(-1, *xs.shape[1:])
     ys = scaled(finite("outputs", outputs(layer, jnp.asarray(inputs))).reshape(len(radii), -1))

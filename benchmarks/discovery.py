@@ -1,0 +1,118 @@
+"""Time to discovery: from random weights to the attention inside, stage by stage.
+
+    python benchmarks/discovery.py                    one student alone, compilation included
+    python benchmarks/discovery.py --teachers 10      ten teachers, one student each
+    python benchmarks/discovery.py --seeds 10         ten students of one teacher
+    python benchmarks/discovery.py --students FOLDER  students trained before, tTEACHER_sSEED
+
+The paper's student (d = 4, 100 neurons, 100 gate outputs, T = 32) is trained with the fast recipe,
+polished on fresh samples of its task, reduced, and decompiled. The last columns are the paper's
+scores for it: loss 4.97e-8, score KV 4.52e-8, score Q 2.06e-10, polynomial distance 3.73e-4.
+"""
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+import jax
+from _common import write
+
+import underhood as uh
+
+D, WIDTH = 4, 100
+
+
+def student(width, *, key):
+    return uh.GatedRNN.init(d_in=D, hidden=width, gated=width, d_out=D, key=key)
+
+
+def teacher(number):
+    return uh.tasks.TeacherStudent.random(D, key=jax.random.key(number))
+
+
+def look_inside(model, task, row):
+    """Polish, reduce, decompile and judge a student; fills in a row of the table."""
+    began = time.perf_counter()
+    polished = uh.polish(model, task, key=jax.random.key(1))
+    row["polish s"] = time.perf_counter() - began
+    began = time.perf_counter()
+    small = uh.reduce(polished.model)
+    row["reduce s"] = time.perf_counter() - began
+    began = time.perf_counter()
+    found = uh.decompile(small.model)
+    row["decompile s"] = time.perf_counter() - began
+    probes = uh.probe(small.model, task.attention)
+    distance = uh.polynomial(small.model).distance(uh.polynomial(task.attention))
+    row |= {
+        "kept": "→".join(str(one.neurons) for one in polished.attempts),
+        "neurons": small.model.neurons,
+        "gates": small.model.gate_width,
+        "change": small.change,
+        "loss": loss_of(small.model, task),
+        "score KV": probes.score_kv,
+        "score Q": probes.score_q,
+        "polynomial": distance,
+        "residual": found.residual,
+        "bound r=2": found.certificate.bound(2.0, 32),
+    }
+    return row
+
+
+def loss_of(model, task):
+    """The task's loss of the reduced network, in float64, on sequences that polishing never saw."""
+    with jax.enable_x64(True):
+        batch = task.sample(jax.random.key(99), 256)
+        return float(task.loss(jax.vmap(model)(batch.inputs), batch.targets))
+
+
+def students(given):
+    """(row, model, task) for every student asked for."""
+    if given.students:
+        for file in sorted(Path(given.students).glob("t*_s*.safetensors")):
+            number, seed = map(int, re.findall(r"\d+", file.stem))
+            yield {"teacher": number, "seed": seed}, uh.load(file), teacher(number)
+        return
+    for number in range(300, 300 + given.teachers):
+        began = time.perf_counter()
+        task = teacher(number)
+        run = uh.train(
+            student,
+            task,
+            uh.Recipe.fast(),
+            widths=WIDTH,
+            seeds=given.seeds,
+            key=jax.random.key(number + 1000),
+        )
+        seconds = (time.perf_counter() - began) / given.seeds
+        for seed, model in enumerate(run.models):
+            yield {"teacher": number, "seed": seed, "train s": seconds}, model, task
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--teachers", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--students")
+    rows = []
+    for row, model, task in students(parser.parse_args()):
+        rows.append(look_inside(model, task, row))
+        told = rows[-1]
+        told["total s"] = sum(value for name, value in told.items() if name.endswith(" s"))
+        if len(rows) == 1:
+            print("  ".join(told))
+        print(
+            "  ".join(
+                f"{one:.2g}" if isinstance(one, float) else str(one) for one in told.values()
+            ),
+            flush=True,
+        )
+    paper = {"loss": 4.97e-8, "score KV": 4.52e-8, "score Q": 2.06e-10, "polynomial": 3.73e-4}
+    better = sum(all(row[name] < paper[name] / 100 for name in paper) for row in rows)
+    small = sum((row["neurons"], row["gates"]) == (14, 10) for row in rows)
+    print(f"{better} of {len(rows)} are 100 times below the paper in all four; {small} are 14/10")
+    write("discovery", rows)
+
+
+if __name__ == "__main__":
+    main()

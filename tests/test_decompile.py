@@ -1,0 +1,313 @@
+"""decompile(compile(a)) = a, however the network is rewritten, and nothing else is attention."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scrambles import SCRAMBLES, network, scrambled, side_network
+from teachers import attention
+
+import underhood as uh
+from underhood.analysis.norms import size
+from underhood.analysis.projection import project, without_biases
+from underhood.analysis.quadratic import QuadraticForm, entries, from_table, quadratic_form, upper
+from underhood.constructions.reference import attention_reference
+from underhood.constructions.source import with_bias
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+FORMS = ("full", "compact", "low_rank", "minimal")
+TARGETS = ("gated_rnn", "side_gated_rnn")
+EXACT = 1e-10
+
+
+def matrices(layer):
+    """[W_V|b_V] and [W_K|b_K]ᵀ[W_Q|b_Q]."""
+    V, K, Q = (
+        with_bias(W, b)
+        for W, b in ((layer.W_V, layer.b_V), (layer.W_K, layer.b_K), (layer.W_Q, layer.b_Q))
+    )
+    return V, K.T @ Q
+
+
+def assert_found(source, rnn, *, seed=0, **options):
+    """The function, and the weights up to one scale where the function determines them.
+
+    Scrambles add and subtract terms of size one to ten, so errors are stated against the largest
+    output or 1, and weights by one of size 1e-10 are out of the question only above rank 0.
+    """
+    found = uh.decompile(rnn, **options)
+    assert found.is_attention and found.residual <= EXACT
+    assert len(found.neurons) == rnn.neurons
+    rng = np.random.default_rng(seed)
+    for time in (1, 11):
+        xs = rng.normal(size=(4, time, source.d_in))
+        expected = attention_reference(source, xs)
+        scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
+        apart = attention_reference(found.attention, xs) - expected
+        assert np.abs(apart).max(initial=0.0) <= EXACT * scale
+    V, M = matrices(source)
+    ranks = [np.linalg.matrix_rank(one, tol=1e-9) for one in (V, M)]
+    if min(ranks) == 0:
+        assert "computes zero" in found.reason
+        return found
+    if max(ranks) > 1:
+        for one, other in zip(matrices(found.attention), (V, M), strict=True):
+            scale = np.sum(one * other) / np.sum(other**2)
+            np.testing.assert_allclose(one, scale * other, atol=EXACT * np.abs(one).max())
+    unit, other = (
+        np.ones(len(V)) if a.decay is None else a.decay for a in (source, found.attention)
+    )
+    live = np.abs(V).max(axis=1) > 1e-9
+    np.testing.assert_allclose(other[live], unit[live], atol=1e-12)
+    return found
+
+
+def extras(rng, d_v, d_k, decay, biases):
+    """Optional weights of an attention; decays above the 0.001 under which memory is none."""
+    given = {}
+    if decay != "none":
+        given["decay"] = rng.uniform(0.05, 1, 1 if decay == "common" else d_v) * np.ones(d_v)
+    if biases:
+        sizes = {"b_V": d_v, "b_K": d_k, "b_Q": d_k}
+        given |= {name: rng.normal(size=size) for name, size in sizes.items()}
+    return given
+
+
+@st.composite
+def cases(draw):
+    """Sizes, ranks and kinds of a source and of its network."""
+    case = {name: draw(st.integers(1, top)) for name, top in (("d", 6), ("d_v", 7), ("d_k", 7))}
+    case["target"], case["form"] = draw(st.sampled_from(TARGETS)), draw(st.sampled_from(FORMS))
+    case["biases"] = case["target"] == "gated_rnn" and draw(st.booleans())
+    case["decay"] = draw(st.sampled_from(["none", "common", "per row"]))
+    for rank, rows in (("rank_v", "d_v"), ("rank_m", "d_k")):
+        case[rank] = draw(st.integers(0, min(case["d"], case[rows])))
+    if case["form"] == "compact":
+        # W_V must be square and invertible, over [x; 1] where there are biases.
+        case |= {"d_v": case["d"] + case["biases"], "rank_v": case["d"]}
+        case["decay"] = case["decay"].replace("per row", "common")
+    return case | {"seed": draw(st.integers(0, 2**16))}
+
+
+def compiled(seed, target, form, decay, biases, d_v, d_k, **sizes):
+    """A source, its network, and a generator for more."""
+    rng = np.random.default_rng(seed)
+    extra = extras(rng, d_v, d_k, decay, biases)
+    source = attention(seed=seed, d_v=d_v, d_k=d_k, **sizes, **extra)
+    return source, uh.compile(source, target, form).layer, rng
+
+
+@settings(max_examples=30)
+@given(cases())
+def test_a_compiled_network_gives_its_attention_back(case):
+    source, rnn, _ = compiled(**case)
+    assert_found(source, rnn)
+
+
+@settings(max_examples=30)
+@given(cases(), st.lists(st.sampled_from(SCRAMBLES), min_size=1, max_size=8, unique=True))
+def test_scrambled_networks_give_it_back_too(case, chosen):
+    source, rnn, rng = compiled(**case)
+    assert_found(source, scrambled(rnn, rng, [one for one in SCRAMBLES if one in chosen]))
+
+
+@pytest.mark.parametrize("decay", ["none", "common", "per row"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("which", [*([one] for one in SCRAMBLES), SCRAMBLES])
+def test_every_scramble_alone_and_all_together(which, target, decay):
+    rng = np.random.default_rng(3)
+    given = extras(rng, 4, 2, decay, biases=target == "gated_rnn")
+    source = attention(3, 5, d_v=4, d_k=2, rank_v=2, **given)
+    plain = uh.compile(source, target, "low_rank").layer
+    rnn = scrambled(plain, rng, which)
+    if which != [SCRAMBLES[0]] or target == "gated_rnn":
+        assert any(
+            a.shape != b.shape or np.any(np.asarray(a) != np.asarray(b))
+            for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(rnn), strict=True)
+        )
+    assert_found(source, rnn)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("which", [(), SCRAMBLES])
+@pytest.mark.parametrize("ranks", [(0, 3), (2, 0), (0, 0), (1, 1), (1, 3), (3, 1)])
+def test_all_ranks(ranks, which, target):
+    source = attention(3, 2, rank_v=ranks[0], rank_m=ranks[1])
+    rnn = scrambled(uh.compile(source, target, "full").layer, np.random.default_rng(0), which)
+    assert_found(source, rnn)
+
+
+@pytest.mark.parametrize("kind", [np.float32, jnp.float32, jnp.float64])
+@pytest.mark.parametrize("target", TARGETS)
+def test_layers_of_any_array_run_as_found(target, kind):
+    source = attention(3, d_v=2)
+    layer = uh.compile(source, target).layer
+    cast = (lambda W: np.asarray(W, kind)) if kind is np.float32 else lambda W: jnp.asarray(W, kind)
+    found = uh.decompile(jax.tree.map(cast, layer))
+    # Rounded weights are another network, near to the first one.
+    tolerance = EXACT if kind is jnp.float64 else 1e-5
+    assert found.is_attention and found.residual <= tolerance
+    rng = np.random.default_rng(1)
+    for time in (1, 9):
+        xs = jnp.asarray(rng.normal(size=(time, 3)))
+        expected = np.asarray(layer(xs))
+        apart = np.abs(np.asarray(found.attention(xs)) - expected)
+        assert apart.max() <= tolerance * max(np.abs(expected).max(), 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("decay", [None, 0.4])
+def test_roles_are_the_compilers(target, form, decay):
+    source = attention(4, decay=None if decay is None else np.full(4, decay))
+    built = uh.compile(source, target, form)
+    found = uh.decompile(built.layer)
+    assert [one.kind for one in found.neurons] == [one.kind for one in built.roles]
+    assert {one.kind for one in found.neurons} <= {"memory", "query"}
+
+
+# --- what is no attention
+
+
+@pytest.mark.parametrize("d, hidden, d_out", [(1, 8, 2), (2, 5, 1), (3, 12, 3), (5, 20, 5)])
+def test_untrained_networks_are_no_attention(d, hidden, d_out):
+    for seed in range(2):
+        sizes = {"d_in": d, "hidden": hidden, "d_out": d_out, "key": jax.random.key(seed)}
+        for rnn in (uh.GatedRNN.init(**sizes, gated=hidden), uh.SideGatedRNN.init(**sizes)):
+            found = uh.decompile(rnn)
+            assert not found.is_attention and found.residual > 0.02
+            assert found.reason.startswith("no attention here: no attention explains")
+
+
+D_IN, D_OUT, TIME = 3, 2, 16
+
+
+def term(rng, first, second, decays):
+    """Σ_o c_o (q·A)(q'·A') with reads on entries of the given degrees and the given decays."""
+    rows, columns = upper(D_IN + 1)
+    degrees = (rows < D_IN).astype(int) + (columns < D_IN)
+    reads = rng.normal(size=(2, len(rows))) * (degrees == np.array([[first], [second]]))
+    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    kernels = rng.normal(size=(D_OUT, 1, 1)) * swap
+    return QuadraticForm(D_IN, reads, np.array(decays), kernels)
+
+
+# Term, what is said of it; degree 4, degree 1 and another decay.
+PLANTED = {
+    "memory × memory": ((2, 2, (1.0, 1.0)), "degree 4", "memory × memory"),
+    "token × token": ((2, 2, (0.0, 0.0)), "degree 4", "query × query"),
+    "the token": ((1, 0, (0.0, 0.0)), "degree 1", "query × query"),
+    "a faded sum of tokens": ((1, 0, (0.5, 0.0)), "degree 1", "other neurons"),
+    "other decay": ((2, 1, (0.5, 0.0)), "degree 3", "other neurons"),
+}
+
+
+def orthogonal_part(form, features):
+    table = project(form, 1.0, features, TIME).table
+    return form - from_table(D_IN, table, np.ones(D_OUT))
+
+
+def scaled(form, share):
+    return QuadraticForm(form.d_in, form.reads, form.decay, share * form.kernels)
+
+
+@pytest.mark.parametrize("share", [1e-1, 1e-2, 1e-4])
+@pytest.mark.parametrize("biases", [False, True, None])
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_residual_is_the_share_of_what_was_planted(name, biases, share):
+    what, degree, group = PLANTED[name]
+    rng = np.random.default_rng(sorted(PLANTED).index(name))
+    features = np.ones((entries(D_IN + 1), D_IN + 1), bool)
+    if biases is False:
+        features = without_biases(D_IN)
+    source = attention(D_IN, 4, d_v=D_OUT)
+    base = quadratic_form(source)
+    planted = orthogonal_part(term(rng, *what), features)
+    planted = scaled(planted, share * size(base, TIME) / size(planted, TIME))
+    whole = base - scaled(planted, -1.0)
+    rnn = network(whole)
+    xs = rng.normal(size=(5, 7, D_IN))
+    np.testing.assert_allclose(quadratic_form(rnn)(xs), whole(xs), atol=1e-9)
+    expected = size(planted, TIME) / size(whole, TIME)
+    assert expected == pytest.approx(share, rel=1e-2)
+    found = uh.decompile(rnn, biases=biases, time=TIME, tolerance=share / 2)
+    assert found.residual == pytest.approx(expected, rel=1e-2)
+    assert not found.is_attention
+    assert uh.decompile(rnn, biases=biases, time=TIME, tolerance=2 * share).is_attention
+    assert found.reason.startswith("no attention here")
+    if not (biases is not False and degree == "degree 1"):
+        assert degree in found.reason
+    left = found.certificate.left_groups
+    assert max(left.values()) == pytest.approx(left[group], rel=0.5)
+    for one, other in zip(matrices(found.attention), matrices(source), strict=True):
+        one = one / np.linalg.norm(one) * np.sign(np.sum(one * other))
+        np.testing.assert_allclose(one, other / np.linalg.norm(other), atol=10 * share**2 + 1e-9)
+
+
+def test_sizes_are_those_of_a_simulation():
+    rng = np.random.default_rng(0)
+    planted = orthogonal_part(term(rng, 2, 1, (0.5, 0.0)), without_biases(D_IN))
+    base = quadratic_form(attention(D_IN, 4, d_v=D_OUT))
+    squares = [[], [], []]
+    for _ in range(40):
+        xs = rng.normal(size=(1000, TIME, D_IN))
+        a, p = base(xs), planted(xs)
+        for kept, one in zip(squares, (p**2, a**2, a * p), strict=True):
+            kept.append(np.mean(one))
+    means, errors = (np.array([f(one) for one in squares]) for f in (np.mean, np.std))
+    exact = np.array([size(planted, TIME) ** 2, size(base, TIME) ** 2, 0.0])
+    # The third line is that the two are orthogonal.
+    np.testing.assert_array_less(np.abs(means - exact), 4 * errors / np.sqrt(40))
+    np.testing.assert_array_less(errors[:2] / np.sqrt(40), 0.05 * exact[:2])
+
+
+@pytest.mark.parametrize("share", [1e-1, 1e-2, 1e-4])
+def test_a_side_gated_network_with_another_decay_is_no_attention(share):
+    rng = np.random.default_rng(1)
+    features = without_biases(D_IN)
+    base = project(quadratic_form(attention(D_IN, 4, d_v=D_OUT)), 1.0, features, TIME).table
+    other = rng.normal(size=base.shape) * features
+    faded = from_table(D_IN, other, np.full(D_OUT, 0.5))
+    back = project(faded, 1.0, features, TIME).table
+    planted = faded - from_table(D_IN, back, np.ones(D_OUT))
+    scale = share * size(from_table(D_IN, base, np.ones(D_OUT)), TIME) / size(planted, TIME)
+    rnn = side_network(D_IN, [(1.0, base - scale * back), (0.5, scale * other)])
+    found = uh.decompile(rnn, time=TIME, tolerance=share / 2)
+    assert found.residual == pytest.approx(share / np.hypot(1, share), rel=1e-2)
+    assert not found.is_attention and "degree 3" in found.reason
+    assert sum(one.kind == "other" for one in found.neurons) == rnn.neurons // 2
+
+
+# --- bad input
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_bad_input_is_refused_in_one_line():
+    rnn = uh.compile(attention(2)).layer
+    side = uh.compile(attention(2), "side_gated_rnn").layer
+    cases = [
+        (uh.LSTM.init(d_in=2, hidden=2, key=jax.random.key(0)), {}, "not a LSTM"),
+        (attention(2), {}, "not a LinearAttention"),
+        ("gated_rnn", {}, "not a str"),
+        (None, {}, "not a NoneType"),
+        *((rnn, {"tolerance": one}, "tolerance is") for one in (-0.1, 1.0, 2, np.nan, np.inf)),
+        *((rnn, {"time": one}, "time is") for one in (1, 0, -3, 2.5, "32", True)),
+    ]
+    for layer, fields in ((rnn, ("W_in_x", "nu", "W_out_m", "D")), (side, ("W_side", "nu"))):
+        for field in fields:
+            broken = eqx.tree_at(lambda one, f=field: getattr(one, f), layer, replace_fn=spoiled)
+            cases.append((broken, {}, "not finite"))
+    for layer, options, message in cases:
+        with pytest.raises(uh.BadInput, match=message) as refusal:
+            uh.decompile(layer, **options)
+        assert "\n" not in str(refusal.value)
+
+
+def spoiled(W):
+    W = np.array(W)
+    W.flat[0] = np.nan
+    return W

@@ -1,0 +1,272 @@
+"""Pruning, merging and probing: what goes is idle, what is said of the change is exact."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from teachers import attention, gated_rnn
+
+import underhood as uh
+from underhood.analysis.influence import SEQUENCES, influence
+from underhood.analysis.norms import TIME, size
+from underhood.analysis.prune import select
+from underhood.analysis.quadratic import quadratic_form
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+ROWS = {"W_in_m": 0, "W_in_x": 0, "decay": 0, "W_side": 0, "W_out_m": 1, "W_out_x": 1}
+
+
+def weights(rnn) -> dict[str, np.ndarray]:
+    names = [*ROWS, "D"]
+    return {name: np.array(getattr(rnn, name), float) for name in names if hasattr(rnn, name)}
+
+
+def side_gated_rnn(d: int, seed: int, n: int = 6) -> uh.SideGatedRNN:
+    rng = np.random.default_rng([3, d, seed])
+    W_m, W_x, W_side = rng.normal(size=(3, n, d))
+    decay = rng.choice([0.0, 0.5, 1.0], size=n)
+    return uh.SideGatedRNN(
+        W_in_m=W_m, W_in_x=W_x, decay=decay, W_side=W_side, D=rng.normal(size=(2, n))
+    )
+
+
+def random_rnn(d: int, seed: int, side: bool):
+    return side_gated_rnn(d, seed) if side else gated_rnn(d, seed)
+
+
+def with_idle(rnn, rng):
+    """Three neurons that do nothing more, in known places: not fed, half fed, not read."""
+    w, n = weights(rnn), rnn.neurons
+    side = isinstance(rnn, uh.SideGatedRNN)
+    for name, axis in ROWS.items():
+        if name in w:
+            shape = [3 if place == axis else many for place, many in enumerate(w[name].shape)]
+            w[name] = np.concatenate([w[name], rng.uniform(0.1, 1, size=shape)], axis=axis)
+    w["W_in_m"][n], w["W_in_x"][n], w["W_in_m"][n + 1] = 0.0, 0.0, 0.0
+    if side:
+        w["D"] = np.hstack([w["D"], rng.normal(size=(rnn.d_out, 3))])
+        w["W_side"][n + 2] = 0.0
+        return type(rnn)(**w), 0
+    w["W_out_m"][:, n + 2], w["W_out_x"][:, n + 2] = 0.0, 0.0
+    # Gate outputs that do nothing: one that is not read, one whose factor is zero.
+    w["D"] = np.hstack([w["D"], rng.normal(size=(rnn.d_out, 2))])
+    w["D"][:, -2] = 0.0
+    for name in ("W_out_m", "W_out_x"):
+        w[name] = np.vstack([w[name], rng.normal(size=(2, n + 3))])
+        w[name][:, n + 2] = 0.0
+    w["W_out_x"][-1] = 0.0
+    return type(rnn)(**w), 2
+
+
+def relative_change(before, after) -> float:
+    form = quadratic_form(before)
+    return size(form - quadratic_form(after)) / size(form)
+
+
+# --- influence
+
+
+@settings(max_examples=15)
+@given(d=st.integers(1, 3), seed=st.integers(0, 999), side=st.booleans())
+def test_influence_does_not_depend_on_scale_or_order(d, seed, side):
+    rnn, rng = random_rnn(d, seed, side), np.random.default_rng(seed)
+    before, w = influence(rnn), weights(rnn)
+    order, sizes = rng.permutation(rnn.neurons), rng.uniform(0.1, 10, rnn.neurons)
+    w["W_in_m"] *= sizes[:, None]
+    gates, by = rng.permutation(rnn.gate_width), rng.uniform(0.1, 10, rnn.gate_width)
+    if side:
+        w["W_side"] /= sizes[:, None]
+        gates = order
+    else:
+        w["W_out_m"], w["W_out_x"] = (w["W_out_m"] / sizes) * by[:, None], w["W_out_x"] / sizes
+        w["D"] /= by
+        w["W_out_m"], w["W_out_x"] = w["W_out_m"][gates], w["W_out_x"][gates]
+    for name, axis in ROWS.items():
+        if name in w:
+            w[name] = np.take(w[name], order, axis=axis)
+    w["D"] = w["D"][:, gates]
+    after = influence(type(rnn)(**w))
+    np.testing.assert_allclose(after.neurons, before.neurons[order], rtol=1e-10)
+    if not side:
+        np.testing.assert_allclose(after.gates, before.gates[gates], rtol=1e-10)
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_influence_is_what_leaves_the_output(side):
+    rnn = random_rnn(2, 0, side)
+    found = influence(rnn)
+    xs = np.random.default_rng(0).normal(size=(SEQUENCES, TIME, 2))
+    whole = quadratic_form(rnn)(xs)
+
+    def without(neuron=None, gate=None):
+        kept, gates = np.ones(rnn.neurons, bool), np.ones(rnn.gate_width, bool)
+        kept[[] if neuron is None else neuron] = False
+        gates[[] if gate is None else gate] = False
+        left = quadratic_form(select(rnn, kept, gates))(xs)
+        return np.sqrt(np.mean((whole - left) ** 2) / np.mean(whole**2))
+
+    expected = [without(neuron=i) for i in range(rnn.neurons)]
+    np.testing.assert_allclose(found.neurons, expected, rtol=1e-9)
+    if not side:
+        expected = [without(gate=j) for j in range(rnn.gate_width)]
+        np.testing.assert_allclose(found.gates, expected, rtol=1e-9)
+
+
+# --- prune
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1e-12])
+@pytest.mark.parametrize("side", [False, True])
+def test_idle_neurons_and_gates_go_whatever_the_tolerance(side, tolerance):
+    for d, seed in ((1, 0), (2, 1), (3, 2)):
+        rnn = random_rnn(d, seed, side)
+        more, idle_gates = with_idle(rnn, np.random.default_rng(seed))
+        found = influence(more)
+        assert np.all(found.neurons[rnn.neurons :] == 0)
+        assert side or np.all(found.gates[rnn.gate_width :] == 0)
+        pruned = uh.prune(more, tolerance=tolerance)
+        assert (pruned.removed_neurons, pruned.removed_gates) == (3, 3 if side else idle_gates)
+        np.testing.assert_array_equal(pruned.kept_neurons, np.arange(rnn.neurons))
+        np.testing.assert_array_equal(pruned.kept_gates, np.arange(rnn.gate_width))
+        assert pruned.change <= tolerance and relative_change(rnn, pruned.model) < 1e-14
+        assert jax.tree.all(jax.tree.map(np.array_equal, pruned.model, rnn))
+
+
+@settings(max_examples=20)
+@given(
+    d=st.integers(1, 3),
+    seed=st.integers(0, 999),
+    side=st.booleans(),
+    tolerance=st.sampled_from([1e-3, 0.05, 0.3, 0.9]),
+)
+def test_the_change_is_exact_and_within_the_tolerance(d, seed, side, tolerance):
+    rnn, _ = with_idle(random_rnn(d, seed, side), np.random.default_rng(seed))
+    pruned = uh.prune(rnn, tolerance=tolerance)
+    assert 0 <= pruned.change <= tolerance
+    assert pruned.change == pytest.approx(relative_change(rnn, pruned.model), abs=1e-13)
+    # The kept places tell which weights stayed.
+    w, kept, gates = weights(rnn), pruned.kept_neurons, pruned.kept_gates
+    for name, axis in ROWS.items():
+        if name in w:
+            expected = np.take(w[name], kept, axis=axis)
+            expected = expected[gates] if axis == 1 else expected
+            np.testing.assert_allclose(getattr(pruned.model, name), expected, rtol=1e-13)
+    np.testing.assert_array_equal(pruned.model.D, w["D"][:, gates])
+    assert len(kept) + pruned.removed_neurons == rnn.neurons
+    assert len(gates) + pruned.removed_gates == rnn.gate_width
+    assert pruned.neurons == uh.roles(pruned.model)
+
+
+def test_the_change_is_seen_on_sampled_sequences():
+    rnn = gated_rnn(2, 5)
+    pruned = uh.prune(rnn, tolerance=0.3)
+    assert pruned.change > 0.05 and pruned.removed_neurons + pruned.removed_gates > 0
+    xs = jax.random.normal(jax.random.key(0), (4000, TIME, 2))
+    whole, left = (jax.vmap(one)(xs) for one in (rnn, pruned.model))
+    sampled = float(jnp.sqrt(jnp.mean((whole - left) ** 2) / jnp.mean(whole**2)))
+    assert sampled == pytest.approx(pruned.change, rel=0.05)
+
+
+def test_what_goes_next_would_be_too_much():
+    rnn = gated_rnn(2, 5)
+    pruned, ranked = uh.prune(rnn, tolerance=0.1), influence(rnn)
+    every = np.concatenate([ranked.neurons, ranked.gates])
+    stays = np.concatenate([pruned.kept_neurons, rnn.neurons + pruned.kept_gates])
+    gone = np.setdiff1d(np.arange(len(every)), stays)
+    assert every[gone].max() <= every[stays].min()
+    keeps = np.isin(np.arange(len(every)), stays)
+    keeps[stays[np.argmin(every[stays])]] = False
+    smaller = select(rnn, keeps[: rnn.neurons], keeps[rnn.neurons :])
+    assert relative_change(rnn, smaller) > 0.1
+
+
+def test_roles_and_words():
+    built = uh.compile(attention(2), "gated_rnn").layer
+    more, _ = with_idle(built, np.random.default_rng(0))
+    pruned = uh.prune(more)
+    assert [role.kind for role in pruned.neurons] == ["memory"] * 3 + ["query"] * 2
+    assert "removed 3 of 8 neurons and 2 of 5 gate outputs; left: 3 memory, 2 query" in str(pruned)
+    decays = np.array([0.0, 0.019, 0.021, 0.5, 0.979, 0.981, 1.0])
+    W = np.ones((7, 1))
+    side = uh.SideGatedRNN(W_in_m=W, W_in_x=W, decay=decays, W_side=W, D=np.ones((1, 7)))
+    said = [role.kind for role in uh.roles(side)]
+    assert said == ["query"] * 2 + ["other"] * 3 + ["memory"] * 2
+    assert uh.roles(side, keeps=(0.5,))[3] == uh.Role("memory", "λ=0.5")
+
+
+def test_nothing_to_remove():
+    for target in ("gated_rnn", "side_gated_rnn"):
+        built = uh.compile(attention(3), target).layer
+        pruned = uh.prune(built, tolerance=1e-6)
+        assert (pruned.removed_neurons, pruned.removed_gates, pruned.change) == (0, 0, 0.0)
+        assert jax.tree.all(jax.tree.map(np.array_equal, pruned.model, built))
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_weights_of_float32_on_the_device_are_taken_as_they_are(side):
+    more, _ = with_idle(random_rnn(2, 0, side), np.random.default_rng(0))
+    single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), more)
+    pruned = uh.prune(single, tolerance=1e-10)
+    assert pruned.removed_neurons == 3 and pruned.change < 1e-12
+    exact = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), single)
+    assert relative_change(exact, pruned.model) < 1e-12
+
+
+def empty(side: bool):
+    none = {"W_in_m": np.zeros((0, 2 if side else 3)), "decay": np.zeros(0), "D": np.zeros((2, 0))}
+    none["W_in_x"] = none["W_in_m"]
+    if side:
+        return uh.SideGatedRNN(**none, W_side=np.zeros((0, 2)))
+    return uh.GatedRNN(**none, W_out_m=np.zeros((0, 0)), W_out_x=np.zeros((0, 0)))
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_networks_without_neurons(side):
+    pruned = uh.prune(empty(side))
+    assert (pruned.model.neurons, pruned.removed_neurons, pruned.change) == (0, 0, 0.0)
+    probes = uh.probe(empty(side), attention(2))
+    assert (probes.score_kv, probes.score_q) == (1.0, 1.0)
+    assert side or uh.merge(empty(side)).model.gate_width == 0
+
+
+def test_the_zero_function_needs_nothing():
+    rnn = gated_rnn(2)
+    pruned = uh.prune(type(rnn)(**weights(rnn) | {"D": np.zeros((3, 10))}), tolerance=0.0)
+    assert (pruned.model.neurons, pruned.model.gate_width, pruned.change) == (0, 0, 0.0)
+    assert "left: nothing" in str(pruned)
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("tolerance", [-1e-9, 1.0, float("nan"), float("inf")])
+def test_wrong_tolerances_are_refused_in_one_line(tolerance):
+    for refused in (
+        lambda: uh.prune(gated_rnn(2), tolerance=tolerance),
+        lambda: uh.merge(gated_rnn(2), tolerance=tolerance),
+        lambda: uh.merge(gated_rnn(2), angle=tolerance),
+    ):
+        with pytest.raises(uh.BadInput, match=r"tolerance.*\d|tolerance.*nan") as raised:
+            refused()
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_other_layers_are_refused():
+    lstm = uh.LSTM.init(d_in=2, hidden=2, key=jax.random.key(0))
+    for refused in (
+        lambda: uh.prune(lstm),
+        lambda: uh.merge(lstm),
+        lambda: uh.probe(lstm, attention(2)),
+        lambda: uh.roles(lstm),
+    ):
+        with pytest.raises(uh.BadInput, match="LSTM") as raised:
+            refused()
+        assert "\n" not in str(raised.value)
+    with pytest.raises(uh.BadInput, match="not a SideGatedRNN"):
+        uh.merge(side_gated_rnn(2, 0))
+    with pytest.raises(uh.BadInput, match="not with a GatedRNN"):
+        uh.probe(gated_rnn(2), gated_rnn(2))
+    with pytest.raises(uh.BadInput, match="reads 2 numbers, the attention 3"):
+        uh.probe(gated_rnn(2), attention(3))
