@@ -22,6 +22,11 @@ def rebuilt(rnn, **changed):
     return type(rnn)(**(weights(rnn) | changed))
 
 
+def differ(one, other):
+    """Whether two networks of one kind have different weights."""
+    return any(not np.array_equal(a, weights(other)[name]) for name, a in weights(one).items())
+
+
 def neuron_axes(rnn):
     """Which axis of each weight counts neurons; a side gate's output counts them too."""
     axes = {"W_in_m": 0, "W_in_x": 0, "decay": 0}

@@ -71,6 +71,21 @@ def folder(tmp_path, monkeypatch):
 
 
 REFUSED = {
+    # What cannot be decompiled.
+    "decompile absent.safetensors": "No such file",
+    "decompile truncated.safetensors": "not a readable safetensors file",
+    "decompile nan.safetensors": "NaN or infinite",
+    "decompile bad_decay.safetensors": "decay must lie in [0, 1]",
+    "decompile lstm.safetensors": "takes a GatedRNN or a SideGatedRNN, not a LSTM",
+    "decompile good.safetensors": "takes a GatedRNN or a SideGatedRNN, not a LinearAttention",
+    "decompile rnn.safetensors -o exists.safetensors": "--force",
+    "decompile rnn.safetensors -o locked/deep/x": "locked/deep",
+    "decompile rnn.safetensors --biases maybe": "auto, yes or no",
+    "decompile rnn.safetensors --tolerance 2": "tolerance is 2",
+    "decompile rnn.safetensors --time 1": "time is 1",
+    "decompile rnn.safetensors --radius -1": "radius is -1",
+    "decompile rnn.safetensors --radius nan": "radius is nan",
+    "decompile rnn.safetensors --tolerence 1": "did you mean --tolerance?",
     # Files that are not what they should be.
     "compile absent.safetensors -o x": "No such file",
     "compile . -o x": "Is a directory",
@@ -178,6 +193,31 @@ def test_compile_writes_a_network_and_says_what_it_is(target: str, folder, capsy
     assert facts["error"] <= 1e-9
     assert main(command.split()) == 2
     assert main([*command.split(), "--force"]) == 0
+
+
+@pytest.mark.parametrize("target", ["gated_rnn", "side_gated_rnn"])
+def test_decompile_gives_the_attention_back(target: str, folder, capsys) -> None:
+    assert main(["compile", "good.safetensors", "-o", "built.safetensors", "--target", target]) == 0
+    capsys.readouterr()
+    assert main(["decompile", "built.safetensors", "-o", "found.safetensors", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["is_attention"] and told["residual"] < 1e-12 and told["bound"] < 1e-6
+    found, source = uh.load("found.safetensors"), uh.load("good.safetensors")
+    xs = np.random.default_rng(1).normal(size=(10, 3))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(found(jax.numpy.asarray(xs)), source(jax.numpy.asarray(xs)))
+    assert main(["decompile", "built.safetensors"]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("is_attention", "memory", "degree 3", "W_V  3×3", "M = W_KᵀW_Q  3×3", "■"):
+        assert expected in shown
+
+
+def test_decompile_says_where_there_is_no_attention(folder, capsys) -> None:
+    assert main(["decompile", "rnn.safetensors", "-o", "x.safetensors", "--json"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["is_attention"] is False
+    assert said.err.startswith("underhood: no attention here") and said.err.count("\n") == 1
+    assert not Path("x.safetensors").exists()
 
 
 def test_inspect_shows_arrays_roles_and_pictures(folder, capsys) -> None:

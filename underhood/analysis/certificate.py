@@ -70,7 +70,7 @@ class Certificate:
         degree = max(self.left_degrees, key=lambda one: self.left_degrees[one])
         group = max(self.left_groups, key=lambda one: self.left_groups[one])
         return (
-            f"no attention explains {self.residual:.1%} of the function; the largest part of that "
+            f"no attention explains {self.residual:.2g} of the function; the largest part of that "
             f"has degree {degree} in the inputs, and the most comes from {group}"
         )
 

@@ -20,6 +20,7 @@ from underhood.analysis.nearest import Nearest, nearest_attention
 from underhood.analysis.norms import TIME, size
 from underhood.analysis.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.roles import roles
+from underhood.analysis.rounding import rounding_bound
 from underhood.constructions import Role
 from underhood.layers import BadInput, GatedRNN, LinearAttention, SideGatedRNN
 
@@ -75,12 +76,17 @@ def decompile(
             f"decompile takes a GatedRNN or a SideGatedRNN, not a {kind}; "
             "attention_score judges any layer."
         )
+    if rnn.d_in == 0:
+        raise BadInput("decompile: the network has no inputs, so there is no attention to find.")
     if not 0 <= tolerance < 1:
         raise BadInput(f"decompile: tolerance is {tolerance}; give a share from 0 to 1.")
     if not isinstance(time, int) or time < 2:
         raise BadInput(f"decompile: time is {time!r}; give a length of 2 or more.")
     form = quadratic_form(rnn)
     whole = size(form, time)
+    # Neurons that cancel leave rounding behind, which is no function.
+    if whole <= rounding_bound(rnn, np.sqrt(rnn.d_in), time):
+        whole = 0.0
     found = [
         candidate(form, whole, with_biases, time)
         for with_biases in ((False, True) if biases is None else (biases,))

@@ -149,11 +149,7 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     with the most weight are tried, and their mean; one of them wins over 1 if it leaves less than
     a quarter of the variance that 1 leaves.
     """
-    weight = coupling(form)
-    decays, places = equal_decays(form.decay)
-    by_decay = np.stack(
-        [weight[:, places == place].sum(axis=1) for place in range(len(decays))], axis=1
-    )
+    decays, by_decay = coupling(form)
     by_decay[:, 0] = 0.0
     values = np.array(decays)
     present = by_decay > 1e-14 * np.maximum(by_decay.max(axis=1, keepdims=True), 1e-300)
@@ -163,7 +159,9 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     if len(open_outputs) == 0 or form.d_in > METRIC_INPUTS:
         return chosen
     total = by_decay[open_outputs].sum(axis=0)
-    strong = values[np.argsort(total)[::-1][:3]]
+    # The three strongest of all outputs together, and the strongest of each.
+    strongest = np.append(np.argsort(total)[::-1][:3], by_decay[open_outputs].argmax(axis=1))
+    strong = values[np.unique(strongest)]
     mean = float(values @ total / max(total.sum(), 1e-300))
     some = QuadraticForm(form.d_in, form.reads, form.decay, form.kernels[open_outputs])
     candidates = sorted({1.0, mean, *strong.tolist()} - {0.0}, reverse=True)
@@ -182,9 +180,17 @@ def unexplained(form: QuadraticForm, decay: float, features: np.ndarray, time: i
     return np.mean(second_moments(form - near, time), axis=1)
 
 
-def coupling(form: QuadraticForm) -> np.ndarray:
-    """How strongly each memory neuron [d_out, neurons] meets the current token."""
-    sizes = np.linalg.norm(form.reads, axis=1)
+def coupling(form: QuadraticForm) -> tuple[tuple[float, ...], np.ndarray]:
+    """The different decays, and how strongly [d_out, decays] their sums meet the current token.
+
+    Neurons of one decay are added up first, so that those which cancel count for nothing.
+    """
+    decays, places = equal_decays(form.decay)
     query = form.decay < FORGETS
-    meets = np.abs(form.kernels[:, :, query]) @ sizes[query]
-    return meets * sizes * ~query
+    now = form.kernels[:, :, query] @ form.reads[query]
+    strength = np.zeros((form.d_out, len(decays)))
+    for place in range(len(decays)):
+        members = (places == place) & ~query
+        table = form.reads[members].T @ now[:, members]
+        strength[:, place] = np.linalg.norm(table, axis=(1, 2))
+    return decays, strength

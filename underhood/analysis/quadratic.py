@@ -51,10 +51,10 @@ class QuadraticForm:
         for t in range(written.shape[-2]):
             state = self.decay * state + written[..., t, :]
             states[..., t, :] = state
-        # One matrix product, then one sum over neurons for every output.
-        return np.stack(
-            [np.sum((states @ kernel) * states, axis=-1) for kernel in self.kernels], axis=-1
-        ) + np.zeros((*states.shape[:-1], self.d_out))
+        outputs = np.zeros((*states.shape[:-1], self.d_out))
+        for o, kernel in enumerate(self.kernels):
+            outputs[..., o] = np.sum((states @ kernel) * states, axis=-1)
+        return outputs
 
     def __sub__(self, other: "QuadraticForm") -> "QuadraticForm":
         """The difference of the two functions."""

@@ -1,0 +1,137 @@
+"""How close the certificate's bound comes to the worst difference that gradient ascent finds.
+
+Trained students from build/students, where there are any, and compiled networks with planted
+perturbations of 1e-6. Ascent climbs |rnn − attention| at the last token, from many starts, over
+all sequences of tokens of norm `radius` or less. The shares say which part of the bound is due to
+the current token alone, to memory × current, to memory × memory, and to rounding.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _common import OUT, write
+
+import underhood as uh
+from underhood.analysis.certificate import (
+    Certificate,
+    instant_bound,
+    memory_with_memory_bound,
+    memory_with_now_bound,
+)
+from underhood.analysis.lags import COARSE, FINE, lag_nodes
+from underhood.analysis.quadratic import QuadraticForm, upper
+
+STUDENTS = OUT.parent / "students"
+MANY, STARTS, STEPS = 6, 30, 200
+RADII, TIMES = (1.0, 2.0, 3.0), (8, 32)
+
+
+def students() -> dict[str, uh.GatedRNN]:
+    loaded = {path.stem: uh.load(path) for path in sorted(STUDENTS.glob("t20*_s0.safetensors"))}
+    if not loaded:
+        print("no students in build/students, so only planted perturbations")
+    return dict(list(loaded.items())[:MANY])
+
+
+def planted(size: float = 1e-6) -> dict[str, uh.GatedRNN | uh.SideGatedRNN]:
+    """Compiled networks in which every weight is off, or every decay, or one gate is too many."""
+    rng = np.random.default_rng(0)
+    source = uh.LinearAttention(*rng.normal(size=(3, 4, 4)) / 2)
+    built, side = uh.compile(source).layer, uh.compile(source, "side_gated_rnn").layer
+    weights, side_weights = (
+        {name: np.asarray(value) for name, value in vars(layer).items() if name != "nu"}
+        for layer in (built, side)
+    )
+
+    def off(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: W * (1 + size * rng.normal(size=W.shape)) for name, W in arrays.items()}
+
+    faded = np.abs(built.decay - size * rng.uniform(size=built.neurons))
+    m, x = rng.normal(size=(2, 1, built.neurons))
+    gate = {
+        "W_out_m": np.vstack([built.W_out_m, m]),
+        "W_out_x": np.vstack([built.W_out_x, x]),
+        "D": np.hstack([built.D, size * rng.normal(size=(4, 1))]),
+    }
+    return {
+        f"weights {size:g}": uh.GatedRNN(**off(weights), decay=built.decay),
+        f"decays {size:g}": uh.GatedRNN(**weights, decay=faded),
+        f"one gate {size:g}": uh.GatedRNN(**{**weights, **gate}, decay=built.decay),
+        f"side gates {size:g}": uh.SideGatedRNN(**off(side_weights), decay=side.decay),
+    }
+
+
+def worst_by_ascent(form: QuadraticForm, radius: float, time: int) -> float:
+    """Steps along each token's gradient, ever shorter, back onto the ball where they leave it."""
+    rows, columns = upper(form.d_in + 1)
+    fading = form.decay ** np.arange(time - 1, -1, -1)[:, None]
+
+    def length(tokens: jax.Array) -> jax.Array:
+        return jnp.sqrt(jnp.sum(tokens**2, axis=1, keepdims=True))
+
+    def size(xs: jax.Array) -> jax.Array:
+        z = jnp.concatenate([xs, jnp.ones((time, 1))], axis=1)
+        state = jnp.sum(fading * ((z[:, rows] * z[:, columns]) @ form.reads.T), axis=0)
+        return jnp.sum((form.kernels @ state @ state) ** 2)
+
+    def step(number: int, xs: jax.Array) -> jax.Array:
+        gradient = jax.grad(size)(xs)
+        xs = xs + 2 * radius * 0.96**number * gradient / jnp.maximum(length(gradient), 1e-200)
+        return xs * jnp.minimum(1.0, radius / jnp.maximum(length(xs), 1e-9))
+
+    starts = np.random.default_rng(1).normal(size=(STARTS, time, form.d_in))
+    # Constant sequences, and constant but for the last token, are good places to start from.
+    starts[::3], starts[1::3, :-1] = starts[::3, :1], starts[1::3, :1]
+    climb = jax.jit(jax.vmap(lambda xs: jax.lax.fori_loop(0, STEPS, step, xs)))
+    found = np.asarray(climb(jnp.asarray(starts)))
+    return float(np.max(np.linalg.norm(form(found), axis=-1)))
+
+
+def parts(found: Certificate, radius: float, time: int) -> list[float]:
+    """The bound, term by term."""
+    form = found.difference
+    fine, coarse = (lag_nodes(form.decay, time, one) for one in (FINE, COARSE))
+    return [
+        instant_bound(form, radius),
+        memory_with_now_bound(form, fine, radius),
+        memory_with_memory_bound(form, coarse, radius),
+        found.rounding(radius, time),
+    ]
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    print(
+        f"{'network':<17} residual radius time     bound     worst  factor   "
+        "instant  memory × now  memory × memory  rounding"
+    )
+    for name, network in {**students(), **planted()}.items():
+        found = uh.decompile(network).certificate
+        for radius in RADII:
+            for time in TIMES:
+                bound = found.bound(radius, time)
+                worst = worst_by_ascent(found.difference, radius, time)
+                shares = [part / bound for part in parts(found, radius, time)]
+                print(
+                    f"{name:<17} {found.residual:8.1e} {radius:6g} {time:4} {bound:9.2e} "
+                    f"{worst:9.2e} {bound / worst:7.2f}  {shares[0]:8.1%} {shares[1]:13.1%} "
+                    f"{shares[2]:16.1%} {shares[3]:9.1e}",
+                    flush=True,
+                )
+                rows.append(
+                    {
+                        "network": name,
+                        "radius": radius,
+                        "time": time,
+                        "bound": bound,
+                        "worst": worst,
+                        "shares": shares,
+                    }
+                )
+    print(f"the largest factor is {max(row['bound'] / row['worst'] for row in rows):.1f}")
+    write("certificate", rows)
+
+
+if __name__ == "__main__":
+    main()
