@@ -20,8 +20,6 @@ from underhood.analysis.variable_projection import Data, Student, fit_linear, mi
 pytestmark = pytest.mark.usefixtures("x64")
 
 LENGTH = 12
-# Reported; the mark goes with the bug.
-BUG = pytest.mark.xfail(strict=True, reason="forty rows per unknown overfit; reshape(-1, 0)")
 
 
 def perturbed(rnn, rng, *, noise: float = 1e-3, everywhere: bool = False):
@@ -144,7 +142,7 @@ def excess(model, task) -> tuple[float, float]:
     return float(jnp.mean(own - best)), float(jnp.std(own - best)) / np.sqrt(len(inputs))
 
 
-@pytest.mark.parametrize("sequences", [20_000, pytest.param(None, marks=BUG)])
+@pytest.mark.parametrize("sequences", [20_000, None])
 def test_in_context_regression_stays_at_its_best(sequences):
     task = uh.tasks.InContextRegression(1, 1, 6)
     student = perturbed(uh.compile(task.best_attention()).layer, np.random.default_rng(0))
@@ -173,7 +171,6 @@ def test_what_cannot_be_polished_is_refused_in_one_line():
         assert "\n" not in str(raised.value)
 
 
-@BUG
 def test_a_network_without_influence_stays_the_zero_function():
     task = uh.tasks.TeacherStudent(attention(2), LENGTH)
     zero = rebuilt(gated_rnn(2), D=np.zeros((2, 10)))

@@ -17,11 +17,6 @@ from underhood.analysis.quadratic import quadratic_form
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-def bug(what: str):
-    """Reported; the mark goes with the bug."""
-    return pytest.mark.xfail(strict=True, reason=what)
-
-
 ROWS = {"W_in_m": 0, "W_in_x": 0, "decay": 0, "W_side": 0, "W_out_m": 1, "W_out_x": 1}
 
 
@@ -124,9 +119,7 @@ def test_influence_is_what_leaves_the_output(side):
 # --- prune
 
 
-@pytest.mark.parametrize(
-    "tolerance", [pytest.param(0.0, marks=bug("rounding counts as a change")), 1e-12]
-)
+@pytest.mark.parametrize("tolerance", [0.0, 1e-12])
 @pytest.mark.parametrize("side", [False, True])
 def test_idle_neurons_and_gates_go_whatever_the_tolerance(side, tolerance):
     for d, seed in ((1, 0), (2, 1), (3, 2)):
@@ -213,7 +206,6 @@ def test_nothing_to_remove():
         assert jax.tree.all(jax.tree.map(np.array_equal, pruned.model, built))
 
 
-@bug("λ is rounded in float32 before, not after")
 @pytest.mark.parametrize("side", [False, True])
 def test_weights_of_float32_on_the_device_are_taken_as_they_are(side):
     more, _ = with_idle(random_rnn(2, 0, side), np.random.default_rng(0))
@@ -232,7 +224,6 @@ def empty(side: bool):
     return uh.GatedRNN(**none, W_out_m=np.zeros((0, 0)), W_out_x=np.zeros((0, 0)))
 
 
-@bug("reshape(-1, 0)")
 @pytest.mark.parametrize("side", [False, True])
 def test_networks_without_neurons(side):
     pruned = uh.prune(empty(side))

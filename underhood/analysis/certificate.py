@@ -16,13 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from underhood.analysis.lags import Lags, lag_blocks
+from underhood.analysis.lags import COARSE, FINE, Lags, lag_nodes
 from underhood.analysis.norms import between, by_degree, size
-from underhood.analysis.quadratic import QuadraticForm, quadratic_form, upper
+from underhood.analysis.quadratic import QuadraticForm, quadratic_form, symmetric, upper
 from underhood.analysis.roles import kinds
 from underhood.analysis.rounding import rounding_bound
 from underhood.analysis.tensors import one_token_bound, spectral, two_token_bound
 from underhood.layers import BadInput, LinearAttention
+
+# Singular values come out with a relative error of a few hundred eps at most.
+COMPUTED = 1e-12
+# The fourth power of a larger radius may leave the range of float64.
+LARGEST = 1e60
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,7 @@ class Certificate:
     def exact_bound(self, radius: float, time: int) -> float:
         """The bound in exact arithmetic."""
         radius, time = checked(radius, time)
-        blocks = lag_blocks(self.difference.decay, time)
-        return difference_bound(self.difference, blocks, radius)
+        return difference_bound(self.difference, time, radius)
 
     def rounding(self, radius: float, time: int, dtype: Any = np.float64) -> float:
         """What rounding may add, in the networks and in the certificate's own tables."""
@@ -105,8 +109,8 @@ class Certificate:
 
 
 def checked(radius: float, time: int) -> tuple[float, int]:
-    if not np.isfinite(radius) or radius < 0:
-        raise BadInput(f"bound: radius is {radius}; give a finite number, 0 or more.")
+    if not 0 <= radius <= LARGEST:
+        raise BadInput(f"bound: radius is {radius}; give a number from 0 to {LARGEST:g}.")
     if not isinstance(time, int | np.integer) or isinstance(time, bool) or time < 1:
         raise BadInput(f"bound: time is {time!r}; give a whole number of tokens, 1 or more.")
     return float(radius), int(time)
@@ -129,7 +133,8 @@ def certify(
         left_groups=group_shares(difference, unit, time, keeps),
         network=network,
         attention=attention,
-        difference=difference.gathered(),
+        # Decays that differ at all may drift apart over a long sequence.
+        difference=difference.gathered(equal=0.0),
     )
 
 
@@ -151,53 +156,74 @@ def group_shares(
     return {name: size(between(form, *pair), time) / unit for name, pair in pairs.items()}
 
 
-def difference_bound(form: QuadraticForm, lags: Lags, radius: float) -> float:
-    """The sum in the head of this file; blocks of lags stand for their middle one."""
-    d_in, reads = form.d_in, form.reads
-    # faded [blocks, n, entries]: Λ^k Q at the middle lag of each block; block 0 is lag 0.
-    faded = lags.fading[:, :, None] * reads
-    seen = form.kernels @ reads
-    here = one_token_bound(reads.T @ seen, d_in, radius)
-    if len(faded) == 1:
-        return float(here)
-    past, counts = faded[1:], lags.counts[1:]
-    with_now = two_token_bound(past.swapaxes(1, 2)[:, None] @ seen, d_in, radius)
-    total = float(here) + 2 * float(counts @ with_now)
-    remembering = form.keep(form.decay > 0)
-    if np.any(remembering.kernels):
-        memory = past[:, form.decay > 0]
-        meeting = remembering.kernels @ memory[:, None]
-        same = one_token_bound(memory.swapaxes(1, 2)[:, None] @ meeting, d_in, radius)
-        total += float(counts @ same)
-        for place, (one, count) in enumerate(zip(memory, counts, strict=True)):
-            pairs = two_token_bound(one.T @ meeting[place:], d_in, radius)
-            many = count * counts[place:]
-            # Inside a block there are count(count − 1)/2 pairs of different lags.
-            many[0] = count * (count - 1) / 2
-            total += 2 * float(many @ pairs)
-    return total + lag_spread(form, lags, radius)
+def difference_bound(form: QuadraticForm, time: int, radius: float) -> float:
+    """The sum in the head of this file."""
+    total = instant_bound(form, radius)
+    if time > 1:
+        fine, coarse = (lag_nodes(form.decay, time, one) for one in (FINE, COARSE))
+        total += memory_with_now_bound(form, fine, radius)
+        total += memory_with_memory_bound(form, coarse, radius)
+    return (1 + COMPUTED) * total
 
 
-def lag_spread(form: QuadraticForm, lags: Lags, radius: float) -> float:
-    """What the lags of a block may differ by from its middle, neuron by neuron."""
-    if not np.any(lags.spread):
+def instant_bound(form: QuadraticForm, radius: float) -> float:
+    """The current token with itself: one(G(0,0))."""
+    tables = form.reads.T @ form.kernels @ form.reads
+    return float(one_token_bound(tables[None], form.d_in, radius)[0])
+
+
+def memory_with_now_bound(form: QuadraticForm, lags: Lags, radius: float) -> float:
+    """2 Σ_{k≥1} two(G(k,0)): with r the current token's reads and a the memory, 2|aᵀKr|."""
+    past = lags.fading[1:, None, :] * form.reads.T
+    tables = past[:, None] @ (form.kernels @ form.reads)
+    total = float(lags.weights[1:] @ two_token_bound(tables, form.d_in, radius))
+    if np.any(lags.remainder):
+        # |aᵀKr − bᵀKr| with b the memory over chords instead of powers.
+        sizes = largest_reads(form.reads, form.d_in, radius)
+        strength = np.linalg.norm(form.kernels, axis=0)
+        total += float((sizes * lags.remainder) @ strength @ sizes)
+    return 2 * total
+
+
+def memory_with_memory_bound(form: QuadraticForm, lags: Lags, radius: float) -> float:
+    """Σ_{k≥1} one(G(k,k)) + 2 Σ_{1≤k<k'} two(G(k,k')): |aᵀKa|."""
+    remembers = form.decay > 0
+    form = form.keep(remembers)
+    if not np.any(form.kernels):
         return 0.0
-    sizes = np.array([spectral_read(read, form.d_in, radius) for read in form.reads])
-    strength = np.linalg.norm(form.kernels, axis=0)
-    # Σ over lags of |λ^k − λ^middle| and of λ^k, per neuron; lag 0 counts in the second.
-    astray = lags.counts @ lags.spread
-    lasting = lags.counts @ (lags.fading + lags.spread)
-    return float(2 * (sizes * astray) @ strength @ (sizes * lasting))
+    fading = lags.fading[1:, remembers]
+    # past [nodes, entries, n]: (Λ^k Q)ᵀ; meeting [nodes, d_out, n, entries]: K Λ^k Q.
+    past = fading[:, None, :] * form.reads.T
+    meeting = form.kernels @ past.swapaxes(1, 2)[:, None]
+    alone = one_token_bound(past[:, None] @ meeting, form.d_in, radius)
+    total = float(lags.own[1:] @ alone)
+    # Neighbouring nodes share the lags between them.
+    near = np.flatnonzero(lags.shared[1:])
+    between = one_token_bound(past[near, None] @ meeting[near + 1], form.d_in, radius)
+    total += 2 * float(lags.shared[1:][near] @ between)
+    different = lags.different[1:, 1:]
+    for place, one in enumerate(past):
+        # Both orders count, but a node meets itself once.
+        many = different[place, place:] * np.where(np.arange(len(past) - place), 2, 1)
+        met = np.flatnonzero(many)
+        total += float(many[met] @ two_token_bound(one @ meeting[place + met], form.d_in, radius))
+    if np.any(lags.remainder):
+        # With b the memory over chords, aᵀKa − bᵀKb = (a − b)ᵀK(a + b).
+        sizes = largest_reads(form.reads, form.d_in, radius)
+        strength = np.linalg.norm(form.kernels, axis=0)
+        both = 2 * lags.weights[1:] @ fading
+        total += float((sizes * lags.remainder[remembers]) @ strength @ (sizes * both))
+    return total
 
 
-def spectral_read(read: np.ndarray, d_in: int, radius: float) -> float:
-    """sup |q·v(z)| over |x| ≤ radius."""
+def largest_reads(reads: np.ndarray, d_in: int, radius: float) -> np.ndarray:
+    """sup |q·v(z)| over |x| ≤ radius, for every row q."""
     rows, columns = upper(d_in + 1)
-    matrix = np.zeros((d_in + 1, d_in + 1))
-    matrix[rows, columns] = read
-    matrix = (matrix + matrix.T) / 2
-    return float(
-        spectral(matrix[:d_in, :d_in]) * radius**2
-        + 2 * np.linalg.norm(matrix[:d_in, d_in]) * radius
-        + abs(matrix[d_in, d_in])
+    matrices = np.zeros((len(reads), d_in + 1, d_in + 1))
+    matrices[:, rows, columns] = reads
+    matrices = symmetric(matrices)
+    return (
+        spectral(matrices[:, :d_in, :d_in]) * radius**2
+        + 2 * np.linalg.norm(matrices[:, :d_in, d_in], axis=1) * radius
+        + np.abs(matrices[:, d_in, d_in])
     )

@@ -27,7 +27,7 @@ def eigen_gates(kernels: np.ndarray, tolerance: float = 1e-14) -> tuple[np.ndarr
             m.append(u + w)
             x.append(u - w)
     return (
-        np.array(D).reshape(-1, d_out).T,
-        np.array(m).reshape(-1, n),
-        np.array(x).reshape(-1, n),
+        np.array(D).reshape(len(D), d_out).T,
+        np.array(m).reshape(len(m), n),
+        np.array(x).reshape(len(x), n),
     )

@@ -36,7 +36,8 @@ def states_of(layer: Any, time: int = TIME, seed: int = 0) -> tuple[np.ndarray, 
     decay = np.asarray(layer.decay, float)
     for t in range(1, time):
         states[:, t] += decay * states[:, t - 1]
-    return xs.reshape(-1, layer.d_in), states.reshape(-1, layer.neurons)
+    many = SEQUENCES * time
+    return xs.reshape(many, layer.d_in), states.reshape(many, layer.neurons)
 
 
 def influence(layer: GatedRNN | SideGatedRNN, time: int = TIME) -> Influence:

@@ -1,40 +1,77 @@
-"""Lags 0 … time − 1 in blocks, so that a bound over a long sequence stays a short sum.
+"""Lags 0 … time − 1 by way of a few nodes, so that a bound over a long sequence stays a short sum.
 
-Lag 0 and the next SINGLE lags stand alone. Later blocks grow with the lag; a block stands for its
-middle lag, and `spread` says how far λ^k strays from that inside it. If every λ is 0 or 1, all lags
-from 1 on are alike and make one block.
+The first lags are nodes themselves; later nodes are spaced like a geometric series. Between two
+nodes λ^k is replaced by its chord, with the hat functions u_j(k) ≥ 0, Σ_j u_j(k) = 1:
+
+    λ^k = Σ_j u_j(k) λ^{node_j} − (a remainder ≥ 0, because λ^k is convex in k).
+
+weights[j] = Σ_k u_j(k), own[j] = Σ_k u_j(k)², shared[j] = Σ_k u_j(k) u_{j+1}(k), and remainder
+[neurons] sums what the chords lie above λ^k. The nodes do not depend on `time`, so all of these
+grow with it. If every λ is 0 or 1, all lags from 1 on are alike and share one node.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-SINGLE = 64
-GROWTH = 1.02
+from underhood.analysis.rounding import lasting
+
+
+@dataclass(frozen=True)
+class Spacing:
+    """Lags up to `single` are nodes; later ones grow by the factor `growth`."""
+
+    single: int
+    growth: float
+
+
+# Sums over lags take the fine spacing, sums over pairs of lags the coarse one.
+FINE = Spacing(1000, 1.01)
+COARSE = Spacing(64, 1.15)
 
 
 @dataclass(frozen=True)
 class Lags:
-    """counts [blocks]; fading and spread [blocks, neurons]."""
+    """weights, own [nodes]; shared [nodes − 1]; fading [nodes, neurons]; remainder [neurons]."""
 
-    counts: np.ndarray
+    weights: np.ndarray
+    own: np.ndarray
+    shared: np.ndarray
     fading: np.ndarray
-    spread: np.ndarray
+    remainder: np.ndarray
+
+    @property
+    def different(self) -> np.ndarray:
+        """Σ_{k≠k'} u_j(k) u_j'(k') [nodes, nodes], over pairs of different lags."""
+        same = np.diag(self.own) + np.diag(self.shared, 1) + np.diag(self.shared, -1)
+        return np.maximum(np.outer(self.weights, self.weights) - same, 0.0)
 
 
-def lag_blocks(decay: np.ndarray, time: int) -> Lags:
+def lag_nodes(decay: np.ndarray, time: int, spacing: Spacing) -> Lags:
     """The lags of a sequence of length `time`."""
-    if time == 1:
-        starts = [0]
-    elif np.all((decay == 0) | (decay == 1)):
-        starts = [0, 1]
-    else:
-        starts = list(range(min(time, SINGLE + 1)))
-        while starts[-1] * GROWTH < time - 1 and starts[-1] + 1 < time:
-            starts.append(max(starts[-1] + 1, int(starts[-1] * GROWTH)))
-    ends = [*starts[1:], time]
-    first, last = np.array(starts), np.array(ends) - 1
-    middle = (first + last) // 2
-    fading = decay ** middle[:, None]
-    spread = np.maximum(decay ** first[:, None] - fading, fading - decay ** last[:, None])
-    return Lags(np.array(ends) - first, fading, spread)
+    if np.all((decay == 0) | (decay == 1)):
+        nodes = np.arange(min(time, 2))
+        weights = np.array([1.0, time - 1.0])[: len(nodes)]
+        nothing = np.zeros(len(nodes) - 1), decay ** nodes[:, None], np.zeros(len(decay))
+        return Lags(weights, weights, *nothing)
+    places = list(range(min(time, spacing.single + 1)))
+    while places[-1] < time - 1:
+        places.append(int(places[-1] * spacing.growth))
+    nodes = np.array(places, float)
+    # Between two nodes lie `many` lags; lag m of them has the shares 1 − m/gap and m/gap.
+    gaps = np.diff(nodes)
+    many = np.minimum(nodes[1:], time - 1) - nodes[:-1]
+    first = many * (many + 1) / 2 / gaps
+    second = many * (many + 1) * (2 * many + 1) / 6 / gaps**2
+    start = [1.0], [0.0]
+    weights = np.concatenate([start[0], first]) + np.concatenate([many - first, start[1]])
+    own = np.concatenate([start[0], second])
+    own += np.concatenate([many - 2 * first + second, start[1]])
+    fading = decay ** nodes[:, None]
+    remainder = np.zeros(len(decay))
+    if time > spacing.single + 1:
+        # The second term is for rounding in the first.
+        chords = weights @ fading
+        remainder = np.maximum(chords - lasting(decay, time), 0.0) + 1e-13 * chords
+        remainder[(decay == 0) | (decay == 1)] = 0.0
+    return Lags(weights, own, first - second, fading, remainder)

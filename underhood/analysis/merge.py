@@ -52,8 +52,8 @@ def merge(
 ) -> Merged:
     """Combine gate outputs whose readout columns lie within `angle` of one line.
 
-    tolerance: eigenvalues below this share of a kernel's largest are dropped. Neurons are scaled
-    to their size on normal tokens first, so that a share of a kernel is a share of the function.
+    tolerance: eigenvalues below this share of a kernel's largest entry are dropped. Neurons are
+    scaled to their size on normal tokens first, so that a share of a kernel is one of the function.
     """
     if not isinstance(model, GatedRNN):
         kind = type(model).__name__
@@ -89,9 +89,9 @@ def merge(
         W_in_m=own.W_in_m,
         W_in_x=own.W_in_x,
         decay=own.decay,
-        W_out_m=np.reshape(m, (-1, own.neurons)),
-        W_out_x=np.reshape(x, (-1, own.neurons)),
-        D=np.reshape(D, (-1, own.d_out)).T,
+        W_out_m=np.reshape(m, (len(m), own.neurons)),
+        W_out_x=np.reshape(x, (len(x), own.neurons)),
+        D=np.reshape(D, (len(D), own.d_out)).T,
     )
     form = quadratic_form(own)
     whole = size(form, time)

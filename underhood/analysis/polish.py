@@ -29,6 +29,7 @@ from underhood.tasks import Task
 # Neurons of less influence go; the next threshold is tried where one was too hard.
 THRESHOLDS = (2e-3, 5e-4, 1e-4, 0.0)
 STEPS = 100
+MOST_SEQUENCES = 20_000
 # A loss of this share of the outputs' variance is zero but for rounding.
 ZERO = 1e-18
 
@@ -52,6 +53,7 @@ class Polished:
     loss_before: float
     attempts: tuple[Attempt, ...]
     rounded: int
+    kept_as_trained: bool
     seconds: float
 
     @property
@@ -62,6 +64,11 @@ class Polished:
             for one in self.attempts[:-1]
         ]
         last = self.attempts[-1]
+        if self.kept_as_trained:
+            return (
+                f"kept the model as it was: fitting {last.neurons} neurons to samples did not "
+                f"lower the loss of {self.loss_before:.6g} on fresh ones"
+            )
         said.append(
             f"kept {last.neurons} neurons, rounded {self.rounded} decays; loss "
             f"{self.loss_before:.2g} → {self.loss:.2g} in {last.steps} steps, {self.seconds:.1f} s"
@@ -84,8 +91,10 @@ def polish(
 ) -> Polished:
     """Minimise a squared loss over a gated RNN's weights, in float64, from where training ended.
 
-    sequences: how many to fit; three times as many targets as unknowns unless given, and forty
-    times where the task's loss cannot reach zero. progress: called with one line per step.
+    sequences: how many to fit; three times as many targets as unknowns unless given. Where the
+    task's loss cannot reach zero the fit follows the noise of its samples too: then 400 times as
+    many are drawn, at most 20,000 sequences, and the better of the model and the fit is returned,
+    by its loss on the same fresh sequences. progress: called with one line per step.
     """
     check_gated(model, "polish")
     began = time.monotonic()
@@ -93,7 +102,7 @@ def polish(
     model = in_float64(model)
     quadratic_form(model)
     fit_key, judge_key = jax.random.split(key)
-    judge = sample(task, judge_key, 4096 if task.reads_last else 256)
+    judge = sample(task, judge_key, 65536 if task.reads_last else 256)
     noisy = task.best_loss > 0
     before = half_mean_square(outputs(model, judge) - judge.targets)
     found = influence(model).neurons
@@ -124,12 +133,18 @@ def polish(
     assert best is not None
     student = best[1]
     finished = student.model()
+    after = half_mean_square(outputs(finished, judge) - judge.targets)
+    # A student at its best on a task that cannot reach zero has only noise to follow.
+    kept_as_trained = noisy and after >= before
+    if kept_as_trained:
+        finished, after = model, before
     return Polished(
         finished,
-        half_mean_square(outputs(finished, judge) - judge.targets),
+        after,
         before,
         tuple(attempts),
         int(np.sum((student.decay == 0) | (student.decay == 1))),
+        kept_as_trained,
         time.monotonic() - began,
     )
 
@@ -190,5 +205,5 @@ def rounded(model: Any) -> Any:
 
 def sequences_needed(student: Student, task: Task, noisy: bool) -> int:
     unknowns = student.linear.shape[1] + (2 * student.W_m.size) // max(task.d_out, 1) + 1
-    rows = (40 if noisy else 3) * unknowns
-    return max(16, -(-rows // (1 if task.reads_last else task.time)))
+    rows = (400 if noisy else 3) * unknowns
+    return min(max(16, -(-rows // (1 if task.reads_last else task.time))), MOST_SEQUENCES)

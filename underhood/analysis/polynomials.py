@@ -32,8 +32,10 @@ class Polynomial:
 
     def coefficient(self, output: int, *power: int) -> float:
         """The coefficient of x^power in one output."""
-        place = np.flatnonzero(np.all(self.powers == np.array(power), axis=1))
-        if len(power) != self.powers.shape[1] or len(place) == 0:
+        fits = len(power) == self.powers.shape[1]
+        same = self.powers == np.array(power) if fits else np.zeros((1, 1), bool)
+        place = np.flatnonzero(np.all(same, axis=1))
+        if len(place) == 0:
             raise BadInput(
                 f"Give {self.powers.shape[1]} powers that sum to 4 or less, not {power}."
             )

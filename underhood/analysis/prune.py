@@ -51,6 +51,8 @@ def prune(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME) -> Prun
     check_gated(model, "prune")
     if not 0 <= tolerance < 1:
         raise BadInput(f"prune: tolerance is {tolerance}; give a share from 0 to 1.")
+    # λ from ν in float64, as `select` has it: a decay rounded in float32 is another function.
+    model = in_float64(model)
     found = influence(model, time)
     neurons = model.neurons
     ranked = found.neurons if found.gates is None else np.concatenate([found.neurons, found.gates])
@@ -58,6 +60,8 @@ def prune(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME) -> Prun
     order = np.argsort(ranked, kind="stable")
     whole_form = quadratic_form(model)
     whole = size(whole_form, time)
+    # What has no influence at all goes for nothing; only rounding would tell it apart.
+    idle = int(np.sum(ranked == 0))
 
     def without(count: int) -> tuple[Any, np.ndarray, np.ndarray]:
         stays = np.ones(len(ranked), bool)
@@ -67,11 +71,11 @@ def prune(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME) -> Prun
         return select(model, kept, gates), np.flatnonzero(kept), np.flatnonzero(gates)
 
     def change(count: int) -> float:
-        if whole == 0 or count == 0:
+        if whole == 0 or count <= idle:
             return 0.0
         return size(whole_form - quadratic_form(without(count)[0]), time) / whole
 
-    low, high = 0, len(ranked)
+    low, high = idle, len(ranked)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if change(middle) <= tolerance else (low, middle - 1)

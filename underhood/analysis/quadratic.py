@@ -73,13 +73,15 @@ class QuadraticForm:
         kernels = self.kernels[:, which][:, :, which]
         return QuadraticForm(self.d_in, self.reads[which], self.decay[which], kernels)
 
-    def gathered(self) -> "QuadraticForm":
+    def gathered(self, equal: float = EQUAL) -> "QuadraticForm":
         """The same function with at most one neuron per decay and entry of v.
+
+        Decays that differ by `equal` or less become one; equal = 0 changes nothing.
 
         Neurons of equal decay hold linear functions of one vector, Σ λ^{t−s} v(z_s). Where they
         are more than its entries, the entries themselves take their place.
         """
-        decays, places = equal_decays(self.decay)
+        decays, places = equal_decays(self.decay, equal)
         reads, decay, mixing = [], [], np.zeros((0, self.neurons))
         for place, value in enumerate(decays):
             members = np.flatnonzero(places == place)
@@ -135,11 +137,11 @@ def current_token(d_in: int) -> np.ndarray:
     return reads
 
 
-def equal_decays(decay: np.ndarray) -> tuple[tuple[float, ...], np.ndarray]:
+def equal_decays(decay: np.ndarray, equal: float = EQUAL) -> tuple[tuple[float, ...], np.ndarray]:
     """The different decays in order, 0 always among them, and which of them each neuron has."""
     distinct: list[float] = [0.0]
     for value in np.sort(decay):
-        if value - distinct[-1] > EQUAL:
+        if value - distinct[-1] > equal:
             distinct.append(float(value))
     places = np.abs(decay[:, None] - np.array(distinct)).argmin(axis=1)
     return tuple(distinct), places

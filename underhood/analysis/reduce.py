@@ -11,11 +11,11 @@ A gated RNN is a table of coefficients T_ab over the moments of each pair of its
     3. the kernels over the new neurons are split into gate outputs: where memory meets the current
        token, one for each dimension of the space of matrices [outputs, query neurons].
 
-No step knows about attention; on a network that computes it, the result has the size of the
-minimal construction.
+No step knows about attention; on a network that computes one head of it, the result has the size of
+the minimal construction. Several heads may keep more gate outputs than they need.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,12 @@ import numpy as np
 from underhood.analysis.gates import eigen_gates
 from underhood.analysis.norms import TIME, between, size
 from underhood.analysis.products import Pair, gate_basis, pick, rank_one_basis
-from underhood.analysis.prune import check_gated, in_float64
+from underhood.analysis.prune import check_gated, in_float64, select
 from underhood.analysis.quadratic import (
     QuadraticForm,
     equal_decays,
     quadratic_form,
+    symmetric,
     symmetric_products,
 )
 from underhood.analysis.roles import roles
@@ -70,6 +71,10 @@ def reduce(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME, seed: 
     own = in_float64(model)
     form = quadratic_form(own)
     whole = size(form, time)
+    # Products that cancel leave rounding, which is no function.
+    if whole <= 1e-14 * size(without_signs(own, form), time):
+        nothing = select(own, np.zeros(own.neurons, bool), np.zeros(own.gate_width, bool))
+        return Reduced(nothing, own.neurons, own.gate_width, 0.0, ())
     rng = np.random.default_rng(seed)
     smaller: Any
     if isinstance(own, SideGatedRNN):
@@ -81,6 +86,15 @@ def reduce(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME, seed: 
     if change > tolerance or (grew and smaller.neurons >= own.neurons):
         smaller, change = own, 0.0
     return Reduced(smaller, own.neurons, own.gate_width, change, roles(smaller))
+
+
+def without_signs(own: Any, form: QuadraticForm) -> QuadraticForm:
+    """The form with nothing that cancels: the size of what is added up."""
+    kernels = np.abs(form.kernels)
+    if isinstance(own, GatedRNN):
+        W_m, W_x, D = np.abs(own.W_out_m), np.abs(own.W_out_x), np.abs(own.D)
+        kernels = symmetric(W_m.T @ (D[:, :, None] * W_x))
+    return replace(form, reads=np.abs(form.reads), kernels=kernels)
 
 
 def reduce_gated(
@@ -111,6 +125,18 @@ def reduce_gated(
     D, W_m, W_x = split_kernels(
         between_groups, [len(one) for one in reads], own.d_out, tolerance, rng
     )
+    if D.shape[1] > own.gate_width:
+        # The network's own gate outputs, reading the part of each neuron that the new ones hold.
+        D = own.D
+        W_m, W_x = (
+            np.hstack(
+                [
+                    W[:, member] @ form.reads[member] @ np.linalg.pinv(read)
+                    for member, read in zip(members, reads, strict=True)
+                ]
+            )
+            for W in (own.W_out_m, own.W_out_x)
+        )
     return GatedRNN(
         W_in_m=np.vstack([m for m, _ in bases]),
         W_in_x=np.vstack([x for _, x in bases]),

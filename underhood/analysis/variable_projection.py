@@ -30,7 +30,11 @@ class Data:
 
     def rows(self, array: np.ndarray) -> np.ndarray:
         """Of an array [sequences, time, ...] the tokens that count, flattened."""
-        return array[:, -1] if self.last else array.reshape(-1, *array.shape[2:])
+        return (
+            array[:, -1]
+            if self.last
+            else array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
+        )
 
 
 @dataclass(frozen=True)
