@@ -73,7 +73,7 @@ def students(given):
             number, seed = map(int, re.findall(r"\d+", file.stem))
             yield {"teacher": number, "seed": seed}, uh.load(file), teacher(number)
         return
-    for number in range(300, 300 + given.teachers):
+    for number in range(given.first, given.first + given.teachers):
         began = time.perf_counter()
         task = teacher(number)
         run = uh.train(
@@ -91,6 +91,7 @@ def students(given):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--first", type=int, default=300, help="number of the first teacher")
     parser.add_argument("--teachers", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--students")
