@@ -25,7 +25,8 @@ setup: $(READY)  ## make .venv and install the pinned packages
 
 test: $(READY)  ## run the tests in WORKERS processes
 	@echo "test: pytest in $(WORKERS) processes, on the CPU"
-	@JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+	@JAX_PLATFORMS=cpu OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
 reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) into OUT
 	@echo "reproduce: all results at scale $(SCALE), into $(OUT)"

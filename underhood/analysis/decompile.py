@@ -21,6 +21,7 @@ from underhood.analysis.norms import TIME, size
 from underhood.analysis.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.roles import roles
 from underhood.analysis.rounding import rounding_bound
+from underhood.analysis.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import BadInput, GatedRNN, LinearAttention, SideGatedRNN
 
@@ -62,6 +63,7 @@ class Decompilation:
         return f"{self.reason}\n{self.certificate}"
 
 
+@one_thread
 def decompile(
     rnn: Any, *, tolerance: float = 1e-3, biases: bool | None = None, time: int = TIME
 ) -> Decompilation:

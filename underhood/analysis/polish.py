@@ -22,6 +22,7 @@ from underhood.analysis.influence import influence
 from underhood.analysis.prune import check_gated, in_float64, select
 from underhood.analysis.quadratic import finite, quadratic_form
 from underhood.analysis.roles import kinds
+from underhood.analysis.threads import one_thread
 from underhood.analysis.variable_projection import Data, Student, minimise
 from underhood.layers import BadInput, GatedRNN
 from underhood.tasks import Task
@@ -79,6 +80,7 @@ class Polished:
         return self.message
 
 
+@one_thread
 def polish(
     model: Any,
     task: Task,

@@ -16,6 +16,7 @@ from underhood.analysis.influence import influence
 from underhood.analysis.norms import TIME, size
 from underhood.analysis.quadratic import quadratic_form
 from underhood.analysis.roles import roles
+from underhood.analysis.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import BadInput, GatedRNN, SideGatedRNN
 
@@ -46,6 +47,7 @@ class Pruned:
         )
 
 
+@one_thread
 def prune(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME) -> Pruned:
     """The smallest network, by rank of influence, within `tolerance` of a gated RNN's function."""
     check_gated(model, "prune")

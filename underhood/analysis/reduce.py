@@ -33,6 +33,7 @@ from underhood.analysis.quadratic import (
 )
 from underhood.analysis.roles import roles
 from underhood.analysis.side import reduce_side
+from underhood.analysis.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import BadInput, GatedRNN, SideGatedRNN
 
@@ -59,6 +60,7 @@ class Reduced:
         )
 
 
+@one_thread
 def reduce(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME, seed: int = 0) -> Reduced:
     """A network as small as linear algebra makes it, within `tolerance` of the function.
 

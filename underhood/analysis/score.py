@@ -25,6 +25,7 @@ from underhood.analysis.score_layer import (
     streams,
 )
 from underhood.analysis.score_problem import Fit, memories
+from underhood.analysis.threads import one_thread
 from underhood.constructions.reference import reference
 from underhood.layers import LinearAttention
 
@@ -97,6 +98,7 @@ class AttentionScore:
         return "\n".join(f"{name:<22}{value}" for name, value in rows)
 
 
+@one_thread
 def attention_score(
     layer: Any, *, key: PRNGKeyArray, time: int = 32, sequences: int = 256, d_in: int | None = None
 ) -> AttentionScore:
