@@ -82,7 +82,7 @@ REFUSED = {
     "decompile rnn.safetensors -o locked/deep/x": "locked/deep",
     "decompile rnn.safetensors --biases maybe": "auto, yes or no",
     "decompile rnn.safetensors --tolerance 2": "tolerance is 2",
-    "decompile rnn.safetensors --time 1": "time is 1",
+    "decompile rnn.safetensors --time 0": "time is 0",
     "decompile rnn.safetensors --radius -1": "radius is -1",
     "decompile rnn.safetensors --radius nan": "radius is nan",
     "decompile rnn.safetensors --tolerence 1": "did you mean --tolerance?",

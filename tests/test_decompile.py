@@ -173,7 +173,7 @@ def test_untrained_networks_are_no_attention(d, hidden, d_out):
         for rnn in (uh.GatedRNN.init(**sizes, gated=hidden), uh.SideGatedRNN.init(**sizes)):
             found = uh.decompile(rnn)
             assert not found.is_attention and found.residual > 0.02
-            assert found.reason.startswith("no attention here: no attention explains")
+            assert found.reason.startswith("no attention here: the nearest attention misses")
 
 
 D_IN, D_OUT, TIME = 3, 2, 16

@@ -294,3 +294,24 @@ def test_merging_a_noisy_network_costs_little_and_polish_recovers_it():
     assert 1e-6 < merged.change < 2e-2
     polished = uh.polish(merged.model, task, key=jax.random.key(0))
     assert polished.loss < 1e-15 * fresh_loss(noisy, task)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"thresholds": ()},
+        {"thresholds": 0.1},
+        {"thresholds": (2.0,)},
+        {"steps": 0},
+        {"sequences": 0},
+        {"key": 0},
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("unhooked")
+def test_settings_out_of_range_are_refused_in_one_line(settings):
+    task = uh.tasks.TeacherStudent.random(2, key=jax.random.key(0))
+    model = uh.compile(task.attention).layer
+    with pytest.raises(uh.BadInput) as raised:
+        uh.polish(model, task, **{"key": jax.random.key(0), **settings})
+    assert "\n" not in str(raised.value) and str(raised.value).startswith("polish: ")

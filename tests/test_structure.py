@@ -29,6 +29,7 @@ ALLOWED = {
 # The words of the command line know nothing but how to complain.
 ALLOWED["arguments"] = {"layers"}
 ALLOWED["cli"] = set(ALLOWED)
+ALLOWED["__main__"] = {"cli"}
 
 PUBLIC = [
     "GRU",

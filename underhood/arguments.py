@@ -59,7 +59,7 @@ class Decompile:
     radius: float = 2.0
     """Bound the difference for tokens up to this norm."""
     time: int = 32
-    """Length of the sequences that the residual and the bound are about."""
+    """Bound the difference up to this many tokens; the residual is always stated at 32."""
     pictures: bool = True
     """Draw the recovered matrices."""
     force: bool = False

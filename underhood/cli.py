@@ -111,9 +111,8 @@ def decompile_command(command: Decompile) -> int:
         source,
         tolerance=command.tolerance,
         biases=choices[command.biases],
-        time=command.time,
     )
-    told = facts(found, command.radius)
+    told = facts(found, command.radius, command.time)
     if command.output is not None and found.is_attention:
         save(command.output, found.attention)
         told["output"] = str(command.output)
@@ -218,3 +217,7 @@ HANDLERS: dict[type, Any] = {
     Reproduce: reproduce_command,
     Report: report_command,
 }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

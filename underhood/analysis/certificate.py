@@ -54,7 +54,7 @@ class Certificate:
     def bound(self, radius: float, time: int) -> float:
         """|rnn − attention| never exceeds this while |x_t| ≤ radius, up to length `time`.
 
-        Holds for both networks computed in float64: rounding is part of it.
+        Holds for both networks computed in float64 (`jax.enable_x64`): rounding is part of it.
         """
         return self.exact_bound(radius, time) + self.rounding(radius, time)
 
@@ -74,8 +74,9 @@ class Certificate:
         degree = max(self.left_degrees, key=lambda one: self.left_degrees[one])
         group = max(self.left_groups, key=lambda one: self.left_groups[one])
         return (
-            f"no attention explains {self.residual:.2g} of the function; the largest part of that "
-            f"has degree {degree} in the inputs, and the most comes from {group}"
+            f"the nearest attention misses {self.residual:.2g} of the function (1 is all of it); "
+            f"the largest part of that has degree {degree} in the inputs, and the most comes from "
+            f"{group}"
         )
 
     def facts(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from underhood.analysis.arguments import check_gated, check_share, check_time
 from underhood.analysis.certificate import Certificate, certify
 from underhood.analysis.nearest import Nearest, nearest_attention
 from underhood.analysis.norms import TIME, size
@@ -23,7 +24,7 @@ from underhood.analysis.roles import roles
 from underhood.analysis.rounding import rounding_bound
 from underhood.analysis.threads import one_thread
 from underhood.constructions import Role
-from underhood.layers import BadInput, GatedRNN, LinearAttention, SideGatedRNN
+from underhood.layers import BadInput, LinearAttention, SideGatedRNN
 
 # Biases are part of the answer where they leave less than this share of what is left without.
 BIASES_PAY = 0.1
@@ -70,20 +71,14 @@ def decompile(
     """The attention that a GatedRNN or SideGatedRNN computes, and how far the two can differ.
 
     biases: whether the attention may have biases; None: only where they explain ten times as
-    much. time: the length of the sequences on which the residual is stated.
+    much. time: the length of the sequences on which the residual is stated; the certificate's bound
+    takes any length.
     """
-    if not isinstance(rnn, GatedRNN | SideGatedRNN):
-        kind = type(rnn).__name__
-        raise BadInput(
-            f"decompile takes a GatedRNN or a SideGatedRNN, not a {kind}; "
-            "attention_score judges any layer."
-        )
-    if rnn.d_in == 0:
-        raise BadInput("decompile: the network has no inputs, so there is no attention to find.")
-    if not 0 <= tolerance < 1:
-        raise BadInput(f"decompile: tolerance is {tolerance}; give a share from 0 to 1.")
-    if not isinstance(time, int) or time < 2:
-        raise BadInput(f"decompile: time is {time!r}; give a length of 2 or more.")
+    check_gated(rnn, "decompile")
+    check_share(tolerance, "decompile")
+    check_time(time, "decompile", least=2)
+    if biases not in (None, True, False):
+        raise BadInput(f"decompile: biases is {biases!r}; give None, True or False.")
     form = quadratic_form(rnn)
     whole = size(form, time)
     # Neurons that cancel leave rounding behind, which is no function.

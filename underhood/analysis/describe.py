@@ -8,8 +8,8 @@ import numpy as np
 from underhood.analysis.decompile import Decompilation
 
 
-def facts(found: Decompilation, radius: float) -> dict[str, Any]:
-    """Plain numbers and words; `bound` is for tokens up to `radius`."""
+def facts(found: Decompilation, radius: float, time: int) -> dict[str, Any]:
+    """Plain numbers and words; `bound` is for tokens up to `radius`, `time` of them."""
     attention, certificate = found.attention, found.certificate
     return {
         "is_attention": found.is_attention,
@@ -24,13 +24,18 @@ def facts(found: Decompilation, radius: float) -> dict[str, Any]:
         "biases": attention.b_V is not None,
         "decay": None if attention.decay is None else np.asarray(attention.decay).tolist(),
         "radius": radius,
-        "time": certificate.time,
-        "bound": certificate.bound(radius, certificate.time),
-        "rounding": certificate.rounding(radius, certificate.time),
+        "time": time,
+        "bound": finite(certificate.bound(radius, time)),
+        "rounding": finite(certificate.rounding(radius, time)),
         "certificate": certificate.facts(),
         "W_V": np.asarray(attention.W_V).tolist(),
         "M": (np.asarray(attention.W_K).T @ np.asarray(attention.W_Q)).tolist(),
     }
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if np.isfinite(value) else None
 
 
 def rank(matrix: Any) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from underhood.analysis.arguments import check_share, check_time
 from underhood.analysis.gates import eigen_gates
 from underhood.analysis.influence import states_of
 from underhood.analysis.norms import TIME, size
@@ -58,8 +59,9 @@ def merge(
     if not isinstance(model, GatedRNN):
         kind = type(model).__name__
         raise BadInput(f"merge takes a GatedRNN, whose gate outputs combine, not a {kind}.")
-    if not (0 <= tolerance < 1 and 0 <= angle < 1):
-        raise BadInput(f"merge: tolerance {tolerance} and angle {angle} are shares below 1.")
+    check_share(tolerance, "merge")
+    check_share(angle, "merge", "angle")
+    check_time(time, "merge")
     own = in_float64(model)
     scale = np.sqrt(np.mean(states_of(own, time)[1] ** 2, axis=0))
     scale = np.where(scale > 0, scale, 1.0)

@@ -7,6 +7,9 @@
 
 Where too many neurons went, the loss stalls; then fewer go, and the result says so. Neither the
 form of attention nor the teacher's weights enter: the student sees inputs and targets.
+
+Polishing is training of another kind, and a strong one: it may bring an untrained network to the
+task's solution. What training had found is what `decompile` says of the network before polishing.
 """
 
 import time
@@ -18,14 +21,17 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from underhood.analysis.arguments import check_gated, check_key, check_share
 from underhood.analysis.influence import influence
-from underhood.analysis.prune import check_gated, in_float64, select
+from underhood.analysis.prune import in_float64, select
 from underhood.analysis.quadratic import finite, quadratic_form
 from underhood.analysis.roles import kinds
 from underhood.analysis.threads import one_thread
 from underhood.analysis.variable_projection import Data, Student, minimise
 from underhood.layers import BadInput, GatedRNN
+from underhood.layers.checks import refuse
 from underhood.tasks import Task
+from underhood.tasks.task import size_problems
 
 # Neurons of less influence go; the next threshold is tried where one was too hard.
 THRESHOLDS = (2e-3, 5e-4, 1e-4, 0.0)
@@ -72,7 +78,8 @@ class Polished:
             )
         said.append(
             f"kept {last.neurons} neurons, rounded {self.rounded} decays; loss "
-            f"{self.loss_before:.2g} → {self.loss:.2g} in {last.steps} steps, {self.seconds:.1f} s"
+            f"{self.loss_before:.2g} → {self.loss:.2g} in {last.steps} steps, "
+            f"{self.seconds:.1f} s; {self.model.gate_width} gate outputs now give the kernels"
         )
         return "; ".join(said)
 
@@ -99,6 +106,8 @@ def polish(
     by its loss on the same fresh sequences. progress: called with one line per step.
     """
     check_gated(model, "polish")
+    check_key(key, "polish")
+    check_settings(thresholds, steps, sequences)
     began = time.monotonic()
     check_task(model, task)
     model = in_float64(model)
@@ -149,6 +158,15 @@ def polish(
         kept_as_trained,
         time.monotonic() - began,
     )
+
+
+def check_settings(thresholds: Any, steps: Any, sequences: Any) -> None:
+    if not isinstance(thresholds, tuple | list) or not thresholds:
+        raise BadInput(f"polish: thresholds is {thresholds!r}; give one share or more, as a tuple.")
+    for one in thresholds:
+        check_share(one, "polish", "a threshold")
+    least = {} if sequences is None else {"sequences": sequences}
+    refuse(size_problems(steps=steps, **least), about="polish")
 
 
 def check_task(model: Any, task: Task) -> None:

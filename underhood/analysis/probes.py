@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from underhood.analysis.arguments import check_gated, check_time
 from underhood.analysis.influence import states_of
 from underhood.analysis.norms import TIME
-from underhood.analysis.prune import check_gated, in_float64
+from underhood.analysis.prune import in_float64
 from underhood.analysis.roles import kinds
 from underhood.analysis.variable_projection import accumulate
 from underhood.layers import BadInput, LinearAttention
@@ -37,6 +38,7 @@ class Probes:
 def probe(model: Any, attention: Any, *, time: int = TIME, seed: int = 1) -> Probes:
     """How well the neurons of a gated RNN hold what an attention would."""
     check_gated(model, "probe")
+    check_time(time, "probe")
     if not isinstance(attention, LinearAttention):
         other = type(attention).__name__
         raise BadInput(f"probe compares with a LinearAttention, not with a {other}.")

@@ -12,13 +12,14 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from underhood.analysis.arguments import check_gated, check_share, check_time
 from underhood.analysis.influence import influence
 from underhood.analysis.norms import TIME, size
 from underhood.analysis.quadratic import quadratic_form
 from underhood.analysis.roles import roles
 from underhood.analysis.threads import one_thread
 from underhood.constructions import Role
-from underhood.layers import BadInput, GatedRNN, SideGatedRNN
+from underhood.layers import SideGatedRNN
 
 TOLERANCE = 2e-3
 
@@ -51,8 +52,8 @@ class Pruned:
 def prune(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME) -> Pruned:
     """The smallest network, by rank of influence, within `tolerance` of a gated RNN's function."""
     check_gated(model, "prune")
-    if not 0 <= tolerance < 1:
-        raise BadInput(f"prune: tolerance is {tolerance}; give a share from 0 to 1.")
+    check_share(tolerance, "prune")
+    check_time(time, "prune")
     # λ from ν in float64, as `select` has it: a decay rounded in float32 is another function.
     model = in_float64(model)
     found = influence(model, time)
@@ -91,12 +92,6 @@ def prune(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME) -> Prun
         change(low),
         roles(smaller),
     )
-
-
-def check_gated(model: Any, what: str) -> None:
-    if not isinstance(model, GatedRNN | SideGatedRNN):
-        kind = type(model).__name__
-        raise BadInput(f"{what} takes a GatedRNN or a SideGatedRNN, not a {kind}.")
 
 
 def select(model: Any, neurons: np.ndarray, gates: np.ndarray) -> Any:

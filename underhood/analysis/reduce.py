@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from underhood.analysis.arguments import check_gated, check_share, check_time
 from underhood.analysis.gates import eigen_gates
 from underhood.analysis.norms import TIME, between, size
 from underhood.analysis.products import Pair, gate_basis, pick, rank_one_basis
-from underhood.analysis.prune import check_gated, in_float64, select
+from underhood.analysis.prune import in_float64, select
 from underhood.analysis.quadratic import (
     QuadraticForm,
     equal_decays,
@@ -68,8 +69,12 @@ def reduce(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME, seed: 
     error. Where the smaller network would differ by more, the model is returned as it was.
     """
     check_gated(model, "reduce")
-    if not 0 < tolerance < 1:
-        raise BadInput(f"reduce: tolerance is {tolerance}; give a share between 0 and 1.")
+    check_share(tolerance, "reduce")
+    if tolerance == 0:
+        raise BadInput(
+            "reduce: tolerance is 0; give a share that rounding can meet, such as 1e-10."
+        )
+    check_time(time, "reduce")
     own = in_float64(model)
     form = quadratic_form(own)
     whole = size(form, time)
