@@ -7,7 +7,8 @@
 
 The paper's student (d = 4, 100 neurons, 100 gate outputs, T = 32) is trained with the fast recipe,
 polished on fresh samples of its task, reduced, and decompiled; `as trained` is the residual of the
-attention nearest to it before that. The last columns are the paper's scores for it: loss 4.97e-8, score KV 4.52e-8, score Q 2.06e-10, polynomial distance 3.73e-4.
+attention nearest to it before that. The paper has loss 4.97e-8, score KV 4.52e-8, score Q 2.06e-10
+and polynomial distance 3.73e-4.
 """
 
 import argparse
