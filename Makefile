@@ -30,7 +30,7 @@ test: $(READY)  ## run the tests in WORKERS processes
 
 reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) into OUT
 	@echo "reproduce: all results at scale $(SCALE), into $(OUT)"
-	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT)
+	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT) --resume
 
 bench: $(BENCH_READY)  ## run every benchmark, keeping what it prints in build/bench
 	@mkdir -p build/bench

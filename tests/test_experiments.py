@@ -5,8 +5,9 @@ import json
 import pytest
 
 from underhood.cli import main
-from underhood.experiments import verdicts
+from underhood.experiments import results, running, verdicts
 from underhood.experiments.registry import EXPERIMENTS
+from underhood.experiments.results import Outcome
 
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}
 
@@ -22,7 +23,8 @@ def test_an_experiment_runs_and_writes_its_result(name: str, tmp_path, capsys) -
     for number in result["numbers"]:
         assert number.keys() == {"name", "value", "paper", "rule", "verdict", "seeds"}
     provenance = result["provenance"]
-    assert provenance.keys() == {"commit", "versions", "device", "seeds", "steps", "seconds"}
+    expected = {"commit", "versions", "device", "seeds", "asked", "steps", "seconds"}
+    assert provenance.keys() == expected
     capsys.readouterr()
     assert main(["report", str(tmp_path)]) == 0
     assert name in capsys.readouterr().out
@@ -42,14 +44,22 @@ def test_a_failing_experiment_gives_status_1_and_the_others_still_run(
 
 def test_strict_gives_status_1_when_a_claim_differs(tmp_path, monkeypatch, capsys) -> None:
     number = verdicts.at_most("n", 2.0, 1.0, what="n", paper=1, seeds=4)
-    from underhood.experiments.results import Outcome
-
     differing = type(EXPERIMENTS["table3"])("differs", lambda *_: Outcome((number,)), {})
     monkeypatch.setitem(EXPERIMENTS, "table3", differing)
     command = ["reproduce", "table3", "--out", str(tmp_path)]
     assert main(command) == 0
     assert main([*command, "--strict"]) == 1
     assert "differs" in capsys.readouterr().out
+
+
+def test_medians_are_judged_from_four_seeds_on() -> None:
+    def verdict(*values: float) -> str:
+        return verdicts.no_more_than("n", list(values), 1.0, what="n").verdict
+
+    assert verdict(0.05, 0.1, 0.1, 9.0) == "better"
+    assert verdict(0.05, 2.9, 2.9, 9.0) == "reproduced"
+    assert verdict(0.05, 3.1, 3.1, 9.0) == "differs"
+    assert verdict(0.05, 0.05, 0.05) == "not judged"
 
 
 def test_verdicts_follow_their_rules() -> None:
@@ -61,3 +71,34 @@ def test_verdicts_follow_their_rules() -> None:
     assert verdicts.overall(["better", "reproduced"]) == "reproduced"
     assert verdicts.overall(["reproduced", "refuted"]) == "refuted"
     assert verdicts.overall(["refuted", "differs"]) == "differs"
+
+
+def test_finished_results_are_kept_on_resume(tmp_path, monkeypatch, capsys) -> None:
+    runs = []
+
+    def count(setting):
+        runs.append(setting.seeds)
+        number = verdicts.at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4)
+        return Outcome((number,))
+
+    monkeypatch.setitem(EXPERIMENTS, "table3", type(EXPERIMENTS["table3"])("counts", count, {}))
+    commit = "a" * 40
+    for module in (running, results):
+        monkeypatch.setattr(module, "provenance", lambda: {"commit": commit})
+    command = ["reproduce", "table3", "--out", str(tmp_path)]
+    assert main(command) == 0 and len(runs) == 1
+    assert main([*command, "--resume"]) == 0 and len(runs) == 1
+    # Other seeds, another scale, another commit, a changed tree, or no wish to resume: run again.
+    assert main([*command, "--resume", "--seeds", "3"]) == 0 and len(runs) == 2
+    assert main([*command, "--resume"]) == 0 and len(runs) == 3
+    assert main([*command, "--resume", "--scale", "smoke"]) == 0 and len(runs) == 4
+    assert main([*command, "--resume"]) == 0 and len(runs) == 5
+    commit = "b" * 40
+    assert main([*command, "--resume"]) == 0 and len(runs) == 6
+    commit = "b" * 40 + "+"
+    assert main([*command, "--resume"]) == 0 and len(runs) == 7
+    assert main([*command, "--resume"]) == 0 and len(runs) == 8
+    assert main(command) == 0 and len(runs) == 9
+    (tmp_path / "table3" / "result.json").write_text("{")
+    assert main([*command, "--resume"]) == 0 and len(runs) == 10
+    capsys.readouterr()

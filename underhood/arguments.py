@@ -97,6 +97,8 @@ class Reproduce:
     """Folder for the result files; results/SCALE unless given."""
     seeds: int | None = None
     """Sources or seeds per number; the experiment's own unless given."""
+    resume: bool = False
+    """Keep results that this commit wrote before, and continue runs that were interrupted."""
     strict: bool = False
     """Exit with status 1 if a claim differs."""
 

@@ -182,7 +182,7 @@ def reproduce_command(command: Reproduce) -> int:
     if out.exists() and not out.is_dir():
         raise BadInput(f"The output {out} is a file; name a folder.")
     started = time.monotonic()
-    results = run_all(names, command.scale, command.seeds, out)
+    results = run_all(names, command.scale, command.seeds, out, resume=command.resume)
     screen = console()
     for result in results:
         screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))

@@ -12,6 +12,7 @@ import numpy as np
 
 from underhood.constructions import compile
 from underhood.experiments.results import Outcome
+from underhood.experiments.setting import Setting
 from underhood.experiments.sources import random_gated_rnn, random_teacher
 from underhood.experiments.verdicts import Number, at_most, near
 
@@ -26,10 +27,10 @@ SIZES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
 EXACT = "exact, nonlinearities ignored"
 
 
-def run(scale: str, seeds: int | None, tick: Any) -> Outcome:
+def run(setting: Setting) -> Outcome:
     """Both tables at three orders."""
-    d, default_seeds = SIZES[scale]
-    count = default_seeds if seeds is None else seeds
+    d, default_seeds = SIZES[setting.scale]
+    count = setting.count(default_seeds)
     teachers = [random_teacher(d, seed) for seed in range(count)]
     networks = [random_gated_rnn(d, seed) for seed in range(count)]
     cases: list[tuple[str, list[Any], dict[int, float], tuple[int, ...]]] = [
@@ -41,7 +42,7 @@ def run(scale: str, seeds: int | None, tick: Any) -> Outcome:
     done, total = 0, len(cases) * 3
     for name, sources, limits, lengths in cases:
         for order, limit in limits.items():
-            tick(done, total)
+            setting.tick(done, total)
             built = [compile(one, "lstm", order=order) for one in sources]
             error = max(
                 one.error(key=jax.random.key(seed), length=length, sequences=8)
@@ -81,7 +82,7 @@ def run(scale: str, seeds: int | None, tick: Any) -> Outcome:
                 }
             )
             done += 1
-    tick(total, total)
+    setting.tick(total, total)
     return Outcome(tuple(numbers), tuple(rows), (), tuple(range(count)))
 
 

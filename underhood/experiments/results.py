@@ -35,8 +35,10 @@ class Result:
     provenance: dict[str, Any] = field(default_factory=dict)
 
 
-def judge(experiment: str, scale: str, outcome: Outcome, seconds: float) -> Result:
-    """The result; at smoke scale nothing is judged."""
+def judge(
+    experiment: str, scale: str, outcome: Outcome, seconds: float, *, asked: int | None = None
+) -> Result:
+    """The result; at smoke scale nothing is judged. asked: the number of seeds on the command."""
     numbers = outcome.numbers
     if scale == "smoke":
         numbers = tuple(dataclasses.replace(one, verdict=NOT_JUDGED) for one in numbers)
@@ -51,6 +53,7 @@ def judge(experiment: str, scale: str, outcome: Outcome, seconds: float) -> Resu
         {
             **provenance(),
             "seeds": list(outcome.seeds),
+            "asked": asked,
             "steps": outcome.steps,
             "seconds": round(seconds, 2),
         },

@@ -14,6 +14,7 @@ import numpy as np
 from underhood.constructions import attention_from_linear_rnn, compile
 from underhood.constructions.construction import run_batch
 from underhood.experiments.results import Outcome
+from underhood.experiments.setting import Setting
 from underhood.experiments.sources import random_gated_rnn
 from underhood.experiments.verdicts import Number, at_most
 from underhood.layers import MultiHead, Stack
@@ -22,17 +23,17 @@ LIMIT = 1e-12
 SIZES = {"smoke": (2, 2, 32), "quick": (4, 20, 256), "paper": (8, 100, 256)}
 
 
-def run(scale: str, seeds: int | None, tick: Any) -> Outcome:
+def run(setting: Setting) -> Outcome:
     """The linear RNN and the gated RNN."""
-    d, default_seeds, length = SIZES[scale]
-    count = default_seeds if seeds is None else seeds
+    d, default_seeds, length = SIZES[setting.scale]
+    count = setting.count(default_seeds)
     linear, gated = [], []
     for seed in range(count):
-        tick(seed, count)
+        setting.tick(seed, count)
         linear.append(linear_rnn_error(d, seed, length))
         built = compile(random_gated_rnn(d, seed), "decayed_attention")
         gated.append(built.error(key=jax.random.key(seed), length=length, sequences=8))
-    tick(count, count)
+    setting.tick(count, count)
     what = f"largest error over {count} networks, T = {length},"
     numbers: tuple[Number, ...] = (
         at_most("linear RNN, one head", max(linear), LIMIT, what=what, paper="exact", seeds=count),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 import sys
 import time
 import traceback
@@ -14,7 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.results import judge, write
+from underhood.experiments.setting import Setting
 from underhood.layers.checks import BadInput
+from underhood.training.provenance import provenance
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -24,10 +27,16 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"{hint} Known: {', '.join(known)}."
 
 
-def run_all(names: list[str], scale: str, seeds: int | None, out: Path) -> list[dict[str, Any]]:
-    """The results of those that did not fail, as they were written."""
+def run_all(
+    names: list[str], scale: str, seeds: int | None, out: Path, *, resume: bool = False
+) -> list[dict[str, Any]]:
+    """The results of those that did not fail, as they were written.
+
+    resume: those that are finished, at this scale, with these seeds and by this commit, are read.
+    """
     out.mkdir(parents=True, exist_ok=True)
     results = []
+    now = provenance()["commit"] if resume else None
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -37,15 +46,23 @@ def run_all(names: list[str], scale: str, seeds: int | None, out: Path) -> list[
         console=Console(stderr=True),
     ) as progress:
         for name in names:
+            done = finished(out / name / "result.json", scale, seeds, now) if resume else None
+            if done is not None:
+                progress.add_task(f"{name} ({scale}), finished before", total=1, completed=1)
+                results.append(done)
+                continue
             task = progress.add_task(f"{name} ({scale})", total=1)
             started = time.monotonic()
             try:
                 outcome = EXPERIMENTS[name].run(
-                    scale,
-                    seeds,
-                    lambda done, total, task=task: progress.update(  # type: ignore[misc]
-                        task, completed=done, total=total
-                    ),
+                    Setting(
+                        scale,
+                        seeds,
+                        out,
+                        lambda done, total, task=task: progress.update(  # type: ignore[misc]
+                            task, completed=done, total=total
+                        ),
+                    )
                 )
             except (BadInput, KeyboardInterrupt):
                 raise
@@ -54,7 +71,22 @@ def run_all(names: list[str], scale: str, seeds: int | None, out: Path) -> list[
                 progress.stop_task(task)
                 print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
                 continue
-            judged = judge(name, scale, outcome, time.monotonic() - started)
+            judged = judge(name, scale, outcome, time.monotonic() - started, asked=seeds)
             write(judged, out)
             results.append(dataclasses.asdict(judged))
     return results
+
+
+def finished(
+    path: Path, scale: str, seeds: int | None, commit: str | None
+) -> dict[str, Any] | None:
+    """A result that running again would only repeat; None where there is none."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        origin = result["provenance"]
+        same = result["scale"] == scale and origin["asked"] == seeds
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    # A changed source tree has no name to compare.
+    known = commit is not None and not commit.endswith("+") and origin.get("commit") == commit
+    return result if same and known else None

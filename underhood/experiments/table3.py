@@ -12,6 +12,7 @@ import jax
 
 from underhood.constructions import Construction, ImpossibleConstruction, compile
 from underhood.experiments.results import Outcome
+from underhood.experiments.setting import Setting
 from underhood.experiments.sources import random_gated_rnn, random_teacher
 from underhood.experiments.verdicts import DIFFERS, REFUTED, REPRODUCED, Number
 
@@ -63,10 +64,10 @@ ROWS = (
 SIZES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
 
 
-def run(scale: str, seeds: int | None, tick: Any) -> Outcome:
+def run(setting: Setting) -> Outcome:
     """Every row and both columns."""
-    d, default_seeds = SIZES[scale]
-    count = default_seeds if seeds is None else seeds
+    d, default_seeds = SIZES[setting.scale]
+    count = setting.count(default_seeds)
     sources: dict[str, list[Any]] = {
         RNN: [random_gated_rnn(d, seed) for seed in range(count)],
         ATTENTION: [random_teacher(d, seed) for seed in range(count)],
@@ -74,7 +75,7 @@ def run(scale: str, seeds: int | None, tick: Any) -> Outcome:
     numbers, rows, notes = [], [], []
     pairs = [(row, column) for row in ROWS for column in (RNN, ATTENTION)]
     for done, (row, column) in enumerate(pairs):
-        tick(done, len(pairs))
+        setting.tick(done, len(pairs))
         try:
             built = [compile(one, row.target, **row.options[column]) for one in sources[column]]
         except ImpossibleConstruction as refusal:
@@ -86,7 +87,7 @@ def run(scale: str, seeds: int | None, tick: Any) -> Outcome:
         holds = max(errors.values()) <= LIMIT
         rows.append(table_row(row, column, built[0], errors))
         numbers.append(verdict_on(row, column, str(built[0].layers) if holds else NONE, count))
-    tick(len(pairs), len(pairs))
+    setting.tick(len(pairs), len(pairs))
     notes.append(
         "GRU: with r = 1 and h̃ = tanh(u + h), h_t = (1 − z)h + z(u + h) = h + z·u, a sum of "
         "products; the paper's argument overlooks that h̃ can return what leaks through 1 − z."

@@ -8,6 +8,7 @@ not judged  the scale was too small to tell
 not run     there is no number
 """
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,18 @@ def at_most(name: str, value: float, limit: float, *, what: str, paper: Any, see
     """Reproduced if the value does not exceed the limit."""
     verdict = REPRODUCED if value <= limit else DIFFERS
     return Number(name, value, paper, f"{what} ≤ {limit:g}", verdict, seeds)
+
+
+def no_more_than(name: str, values: list[float], paper: float, *, what: str) -> Number:
+    """Judged by the median: better at a tenth of the paper's number, reproduced up to three times.
+
+    Fewer than four seeds are not judged.
+    """
+    median = float(statistics.median(values))
+    rule = f"{what} ≤ {3 * paper:.3g}; better ≤ {paper / 10:.3g}"
+    verdict = BETTER if median <= paper / 10 else REPRODUCED if median <= 3 * paper else DIFFERS
+    verdict = verdict if len(values) >= 4 else NOT_JUDGED
+    return Number(name, median, paper, rule, verdict, len(values))
 
 
 def near(
