@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from underhood.constructions import Construction
@@ -38,11 +39,10 @@ def check_share(value: Any, what: str, name: str = "tolerance") -> None:
         raise BadInput(f"{what}: {name} is {value!r}; give a share from 0 to 1.")
 
 
-def check_key(key: Any, what: str) -> None:
-    """One key of jax.random, new style or old."""
-    import jax
-
+def key_problems(key: Any) -> list[str]:
+    """What stops a key from being one key of jax.random, new style or old."""
     dtype = getattr(key, "dtype", None)
     typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-    if not (typed and key.shape == ()) and not (dtype == np.uint32 and key.shape == (2,)):
-        raise BadInput(f"{what}: key is not one key; give jax.random.key(0) for example.")
+    if (typed and key.shape == ()) or (dtype == np.uint32 and key.shape == (2,)):
+        return []
+    return ["key is not one key; give jax.random.key(0) for example"]

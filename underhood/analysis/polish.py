@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.analysis.arguments import check_gated, check_key, check_share
+from underhood.analysis.arguments import check_gated, check_share, key_problems
 from underhood.analysis.influence import influence
 from underhood.analysis.prune import in_float64, select
 from underhood.analysis.quadratic import finite, quadratic_form
@@ -106,7 +106,7 @@ def polish(
     by its loss on the same fresh sequences. progress: called with one line per step.
     """
     check_gated(model, "polish")
-    check_key(key, "polish")
+    refuse(key_problems(key), about="polish")
     check_settings(thresholds, steps, sequences)
     began = time.monotonic()
     check_task(model, task)

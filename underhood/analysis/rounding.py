@@ -36,7 +36,7 @@ def lasting(decay: Any, time: int) -> np.ndarray:
 @singledispatch
 def absolute(layer: Any, radius: float, time: int) -> np.ndarray:
     """The largest outputs [d_out] with every weight and token replaced by absolute values."""
-    raise NotImplementedError(type(layer).__name__)
+    raise TypeError(f"There is no rounding bound for a {type(layer).__name__}.")
 
 
 @absolute.register

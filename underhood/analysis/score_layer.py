@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from underhood.analysis.arguments import key_problems
 from underhood.layers import BadInput
 from underhood.layers.checks import refuse
 from underhood.tasks.task import size_problems
@@ -31,10 +32,7 @@ def checked_d_in(layer: Any, key: Any, time: Any, sequences: Any, d_in: Any) -> 
     problems += size_problems(d_in=d_in)
     if own is not None and own != d_in:
         problems.append(f"d_in is {d_in} but the layer reads {own} numbers per token")
-    dtype = getattr(key, "dtype", None)
-    typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-    if not (typed and key.shape == ()) and not (dtype == np.uint32 and key.shape == (2,)):
-        problems.append("key is not one key; give jax.random.key(0) for example")
+    problems += key_problems(key)
     refuse(problems, about="attention_score")
     p = d_in + 1
     check_tokens(time, sequences, p * p * (p + 1) // 2, f"products of {d_in} inputs and a constant")
