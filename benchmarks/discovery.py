@@ -89,6 +89,9 @@ def students(given):
         )
         seconds = (time.perf_counter() - began) / given.seeds
         for seed, model in enumerate(run.models):
+            if given.keep:
+                Path(given.keep).mkdir(parents=True, exist_ok=True)
+                uh.save(Path(given.keep) / f"t{number}_s{seed}.safetensors", model)
             yield {"teacher": number, "seed": seed, "train s": seconds}, model, task
 
 
@@ -97,7 +100,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=300, help="number of the first teacher")
     parser.add_argument("--teachers", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--students")
+    parser.add_argument("--students", help="look at the students in this folder")
+    parser.add_argument("--keep", help="write the students trained here into this folder")
     rows = []
     for row, model, task in students(parser.parse_args()):
         rows.append(look_inside(model, task, row))

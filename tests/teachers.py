@@ -61,3 +61,30 @@ def gated_rnn(d: int, seed: int = 0, hidden: int = 12, gated: int = 10) -> uh.Ga
         W_out_x=weights(gated, hidden),
         D=weights(3, gated),
     )
+
+
+def random_gated(
+    rng: np.random.Generator, d: int, n: int, m: int, d_out: int, decays: tuple[float, ...]
+) -> uh.GatedRNN:
+    """Entries N(0, 1), decays drawn from a few."""
+    return uh.GatedRNN(
+        W_in_m=rng.normal(size=(n, d + 1)),
+        W_in_x=rng.normal(size=(n, d + 1)),
+        decay=rng.choice(decays, size=n),
+        W_out_m=rng.normal(size=(m, n)),
+        W_out_x=rng.normal(size=(m, n)),
+        D=rng.normal(size=(d_out, m)),
+    )
+
+
+def random_side(
+    rng: np.random.Generator, d: int, n: int, d_out: int, decays: tuple[float, ...]
+) -> uh.SideGatedRNN:
+    """Entries N(0, 1), decays drawn from a few."""
+    return uh.SideGatedRNN(
+        W_in_m=rng.normal(size=(n, d)),
+        W_in_x=rng.normal(size=(n, d)),
+        decay=rng.choice(decays, size=n),
+        W_side=rng.normal(size=(n, d)),
+        D=rng.normal(size=(d_out, n)),
+    )

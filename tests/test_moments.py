@@ -9,33 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from teachers import random_gated, random_side
 
 import underhood as uh
 from underhood.analysis.moments import moment_form
 from underhood.analysis.polynomials import polynomial
 
 pytestmark = pytest.mark.usefixtures("x64")
-
-
-def random_gated(rng, d, n, m, d_out, decays):
-    return uh.GatedRNN(
-        W_in_m=rng.normal(size=(n, d + 1)),
-        W_in_x=rng.normal(size=(n, d + 1)),
-        decay=rng.choice(decays, size=n),
-        W_out_m=rng.normal(size=(m, n)),
-        W_out_x=rng.normal(size=(m, n)),
-        D=rng.normal(size=(d_out, m)),
-    )
-
-
-def random_side(rng, d, n, d_out, decays):
-    return uh.SideGatedRNN(
-        W_in_m=rng.normal(size=(n, d)),
-        W_in_x=rng.normal(size=(n, d)),
-        decay=rng.choice(decays, size=n),
-        W_side=rng.normal(size=(n, d)),
-        D=rng.normal(size=(d_out, n)),
-    )
 
 
 def assert_close(found, expected, tolerance=1e-11):

@@ -21,7 +21,7 @@ from scrambles import (
     weights,
     with_gates,
 )
-from teachers import attention, gated_rnn, overlapping
+from teachers import attention, gated_rnn, overlapping, random_gated
 
 import underhood as uh
 from underhood.analysis.norms import size
@@ -61,17 +61,6 @@ def split_gates(rnn, rng):
         W_out_m=W["W_out_m"][some],
         W_out_x=part,
         D=W["D"][:, some],
-    )
-
-
-def random_gated(rng, d: int, n: int, m: int, d_out: int, decays: tuple[float, ...]) -> uh.GatedRNN:
-    return uh.GatedRNN(
-        W_in_m=rng.normal(size=(n, d + 1)),
-        W_in_x=rng.normal(size=(n, d + 1)),
-        decay=rng.choice(decays, size=n),
-        W_out_m=rng.normal(size=(m, n)),
-        W_out_x=rng.normal(size=(m, n)),
-        D=rng.normal(size=(d_out, m)),
     )
 
 

@@ -1,7 +1,7 @@
 """One BLAS thread for small matrices.
 
-The matrices of an analysis have a few hundred rows. Threads gain nothing on them, and on a busy
-machine they wait for each other: one and the same polish took 3 s with one thread, 70 s with two.
+The matrices of an analysis have a few hundred rows. Threads gain nothing on them, and where other
+programs keep the cores busy they wait for each other, which can cost far more than the work.
 """
 
 import functools
