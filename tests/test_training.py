@@ -254,7 +254,7 @@ def test_members_share_programs_up_to_a_limit_of_padding():
     assert group(parts_of(2, 40), None) == ((0, 1),)
     small = [2] * 20
     assert group(parts_of(*small, 40), None) == (tuple(range(20)), (20,))
-    assert MOST_PADDING == 4.0
+    assert MOST_PADDING == 8.0
 
 
 def test_memory_is_predicted_and_groups_are_made_to_fit():

@@ -179,8 +179,6 @@ def reproduce_command(command: Reproduce) -> int:
     if command.seeds is not None and command.seeds < 1:
         raise BadInput(f"--seeds must be at least 1, not {command.seeds}.")
     out = command.out or Path("results") / command.scale
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"The output {out} is a file; name a folder.")
     started = time.monotonic()
     results = run_all(names, command.scale, command.seeds, out, resume=command.resume)
     screen = console()

@@ -3,7 +3,23 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from underhood.experiments import lstm_weights, optimal_step, reverse, table1, table3
+from underhood.experiments import (
+    figure2,
+    figure3a,
+    figure3b,
+    figure3c,
+    figure4a,
+    figure4b,
+    figure6,
+    lstm_weights,
+    optimal_step,
+    recall_gated,
+    recall_side,
+    reverse,
+    table1,
+    table2,
+    table3,
+)
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 
@@ -12,37 +28,95 @@ SCALES = ("smoke", "quick", "paper")
 
 @dataclass(frozen=True)
 class Experiment:
-    """A claim, the function that tests it, and its budget of seconds on two cores."""
+    """A claim, the function that tests it, and its budget of seconds.
+
+    smoke and quick on two cores, paper on one H200; runs that another experiment has trained
+    before are counted there.
+    """
 
     claim: str
     run: Callable[[Setting], Outcome]
     budget: dict[str, int]
 
 
+def seconds(smoke: int, quick: int, paper: int) -> dict[str, int]:
+    return {"smoke": smoke, "quick": quick, "paper": paper}
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": Experiment(
         "A trained gated RNN computes its linear-attention teacher's function.",
         table1.run,
-        {"smoke": 30, "quick": 300, "paper": 900},
+        seconds(10, 150, 1100),
+    ),
+    "figure2": Experiment(
+        "After pruning, the learned weights show the compact construction's blocks.",
+        figure2.run,
+        seconds(5, 30, 200),
+    ),
+    "figure3a": Experiment(
+        "Identification needs mild overparametrisation.",
+        figure3a.run,
+        seconds(10, 60, 700),
+    ),
+    "figure3b": Experiment(
+        "Low-rank teachers are learned in fewer neurons.",
+        figure3b.run,
+        seconds(10, 50, 1000),
+    ),
+    "figure3c": Experiment(
+        "In-context regression is learned around the low-rank construction's size.",
+        figure3c.run,
+        seconds(10, 60, 160),
+    ),
+    "figure4a": Experiment(
+        "Gated RNNs mimic attention best, then LRUs with gates; LSTMs and GRUs do not.",
+        figure4a.run,
+        seconds(40, 150, 2000),
+    ),
+    "figure4b": Experiment(
+        "Nonlinear RNNs learn in context better than one gradient step; the GRU is best.",
+        figure4b.run,
+        seconds(40, 150, 1300),
+    ),
+    "figure6": Experiment(
+        "Training and validation loss of all architectures against parameters.",
+        figure6.run,
+        seconds(5, 10, 60),
+    ),
+    "table2": Experiment(
+        "The regression RNN implements one step of gradient descent.",
+        table2.run,
+        seconds(10, 80, 120),
     ),
     "table3": Experiment(
         "Layers that each kind of network needs to implement Eq. 2 and attention.",
         table3.run,
-        {"smoke": 30, "quick": 120, "paper": 600},
+        seconds(10, 60, 600),
     ),
     "lstm_weights": Experiment(
         "The two LSTM weight tables: one layer is attention, two are a gated RNN.",
         lstm_weights.run,
-        {"smoke": 20, "quick": 60, "paper": 300},
-    ),
-    "optimal_step": Experiment(
-        "The best learning rate of one gradient step is 1/(σₓ²(n + dₓ − 1/5)).",
-        optimal_step.run,
-        {"smoke": 10, "quick": 30, "paper": 120},
+        seconds(5, 30, 300),
     ),
     "reverse": Experiment(
         "Attention with decay and biases implements linear RNNs and gated RNNs.",
         reverse.run,
-        {"smoke": 10, "quick": 30, "paper": 60},
+        seconds(5, 15, 60),
+    ),
+    "optimal_step": Experiment(
+        "The best learning rate of one gradient step is 1/(σₓ²(n + dₓ − 1/5)).",
+        optimal_step.run,
+        seconds(5, 10, 120),
+    ),
+    "recall_gated": Experiment(
+        "Associative recall with output gating: one neuron per y, smaller than attention.",
+        recall_gated.run,
+        seconds(10, 40, 80),
+    ),
+    "recall_side": Experiment(
+        "Associative recall with side gating: attention with a second, negative peak.",
+        recall_side.run,
+        seconds(10, 30, 80),
     ),
 }

@@ -6,20 +6,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import safetensors.numpy
+
 from underhood.experiments.verdicts import NOT_JUDGED, Number, overall
+from underhood.layers.checks import BadInput
 from underhood.layers.files import write_atomically
+from underhood.training import Run
 from underhood.training.provenance import provenance
+
+# Of result.json; a later version may count on.
+FORMAT = 1
+ARRAYS = "arrays.safetensors"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment found: judged numbers, and rows of a table for people."""
+    """What an experiment found.
+
+    numbers  judged, each by its rule
+    rows     of a table for people
+    arrays   what figures are drawn from
+    runs     the training behind it
+    """
 
     numbers: tuple[Number, ...]
     rows: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     steps: int = 0
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,6 +50,7 @@ class Result:
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def judge(
@@ -56,14 +74,62 @@ def judge(
             "asked": asked,
             "steps": outcome.steps,
             "seconds": round(seconds, 2),
+            "training": [
+                {
+                    name: run.provenance.get(name)
+                    for name in ("commit", "versions", "device", "seconds")
+                }
+                | {"students": len(run.rows)}
+                for run in outcome.runs
+            ],
         },
+        outcome.arrays,
     )
 
 
-def write(result: Result, folder: Path) -> Path:
-    """folder/NAME/result.json."""
+def write(result: Result, folder: Path) -> dict[str, Any]:
+    """folder/NAME/result.json and the arrays beside it, which come first; what was written."""
     path = folder / result.experiment / "result.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(dataclasses.asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
+    arrays = {name: np.ascontiguousarray(array) for name, array in result.arrays.items()}
+    if arrays:
+        write_atomically(path.parent / ARRAYS, safetensors.numpy.save(arrays))
+    fields = {
+        one.name: getattr(result, one.name)
+        for one in dataclasses.fields(result)
+        if one.name != "arrays"
+    }
+    told = {
+        "format": FORMAT,
+        **fields,
+        "numbers": [dataclasses.asdict(number) for number in result.numbers],
+        "arrays": {name: list(array.shape) for name, array in arrays.items()},
+    }
+    told = plain(told)
+    text = json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False)
     write_atomically(path, text.encode() + b"\n")
-    return path
+    return told
+
+
+def plain(value: Any) -> Any:
+    """JSON's kinds only: NumPy's numbers become Python's, and what is not finite becomes None."""
+    if isinstance(value, dict):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def check_format(path: Path) -> None:
+    """Refuse to replace a result that a later version wrote."""
+    try:
+        written = json.loads(path.read_text(encoding="utf-8")).get("format", 0)
+    except (OSError, ValueError, AttributeError):
+        return
+    if isinstance(written, int) and written > FORMAT:
+        raise BadInput(
+            f"{path} has format {written}, and this version knows {FORMAT}: update underhood, or "
+            "choose another folder with --out."
+        )

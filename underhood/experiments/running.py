@@ -1,6 +1,5 @@
 """Running experiments one after the other: progress on stderr, results on disk."""
 
-import dataclasses
 import difflib
 import json
 import sys
@@ -10,14 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+from underhood.experiments.display import Display
 from underhood.experiments.registry import EXPERIMENTS
-from underhood.experiments.results import judge, write
+from underhood.experiments.results import check_format, judge, write
 from underhood.experiments.setting import Setting
 from underhood.layers.checks import BadInput
 from underhood.training.provenance import provenance
+
+# What else may lie in a folder of results.
+RUNS, REPORT, FIGURES = "runs", "report.html", "figures"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -34,47 +34,60 @@ def run_all(
 
     resume: those that are finished, at this scale, with these seeds and by this commit, are read.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    check_folder(out)
+    for name in names:
+        check_format(out / name / "result.json")
     results = []
     now = provenance()["commit"] if resume else None
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    ) as progress:
+    before = {
+        name: finished(out / name / "result.json", scale, seeds, now) if resume else None
+        for name in names
+    }
+    budgets = {name: EXPERIMENTS[name].budget.get(scale, 60) for name in names}
+    with Display(budgets) as display:
         for name in names:
-            done = finished(out / name / "result.json", scale, seeds, now) if resume else None
+            done = before[name]
             if done is not None:
-                progress.add_task(f"{name} ({scale}), finished before", total=1, completed=1)
+                display.finish(name, f"{done['verdict']}, finished before")
                 results.append(done)
                 continue
-            task = progress.add_task(f"{name} ({scale})", total=1)
             started = time.monotonic()
             try:
-                outcome = EXPERIMENTS[name].run(
-                    Setting(
-                        scale,
-                        seeds,
-                        out,
-                        lambda done, total, task=task: progress.update(  # type: ignore[misc]
-                            task, completed=done, total=total
-                        ),
-                    )
-                )
+                outcome = EXPERIMENTS[name].run(Setting(scale, seeds, out, display.start(name)))
             except (BadInput, KeyboardInterrupt):
                 raise
             except Exception:
                 # One experiment that fails does not stop the others.
-                progress.stop_task(task)
+                display.finish(name, "failed")
                 print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
                 continue
             judged = judge(name, scale, outcome, time.monotonic() - started, asked=seeds)
-            write(judged, out)
-            results.append(dataclasses.asdict(judged))
+            results.append(write(judged, out))
+            display.finish(name, judged.verdict)
     return results
+
+
+def check_folder(out: Path) -> None:
+    """Make the folder of results; refuse one that holds something else, or cannot be written."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"The output {out} is a file; name a folder.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        held = {one.name for one in out.iterdir()}
+        probe = out / f".{time.time_ns()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(
+            f"The output folder {out} cannot be written: {error.strerror}; choose another --out."
+        ) from None
+    ours = {*EXPERIMENTS, RUNS, REPORT, FIGURES}
+    foreign = {name for name in held - ours if not name.startswith(".")}
+    if foreign and not any((out / name / "result.json").exists() for name in EXPERIMENTS):
+        raise BadInput(
+            f"The output folder {out} holds other things ({sorted(foreign)[0]}); name a new or "
+            "empty folder, or one with results."
+        )
 
 
 def finished(

@@ -17,7 +17,7 @@ from underhood.analysis.polish import sample
 from underhood.analysis.quadratic import quadratic_form
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
-from underhood.experiments.students import TEACHER_STUDENT, teacher_students
+from underhood.experiments.students import literal_students, teacher_students
 from underhood.experiments.verdicts import Number, no_more_than
 from underhood.tasks import TeacherStudent
 
@@ -31,14 +31,14 @@ PAPER = {
 
 def run(setting: Setting) -> Outcome:
     """The four numbers of every student, as trained and as judged."""
-    students = teacher_students(setting)
-    task = students.task
-    assert isinstance(task, TeacherStudent)
+    students = teacher_students(setting.part(0, 0.75))
+    task: TeacherStudent = students.task
+    looking = setting.part(0.75, 1)
     judged: list[dict[str, float]] = []
     rows: list[dict[str, Any]] = []
     models = students.run.models
     for seed, model in enumerate(models):
-        setting.tick(seed, len(models))
+        looking.tick(seed, len(models))
         pruned = prune(model).model
         rows += [
             {"seed": seed, "stage": "trained", **scores(model, task), **sizes(model)},
@@ -51,7 +51,20 @@ def run(setting: Setting) -> Outcome:
         small = reduce(polished.model).model
         judged.append(scores(small, task))
         rows.append({"seed": seed, "stage": "polished, reduced", **judged[-1], **sizes(small)})
-    setting.tick(len(models), len(models))
+    runs = [students.run]
+    if setting.scale == "paper":
+        literal = literal_students(looking.part(0.9, 1))
+        runs.append(literal.run)
+        rows += [
+            {
+                "seed": seed,
+                "stage": "trained, decay read literally",
+                **scores(model, literal.task),
+                **sizes(model),
+            }
+            for seed, model in enumerate(literal.run.models)
+        ]
+    setting.tick(1, 1)
     stage = "trained" if setting.scale == "paper" else "polished and reduced"
     numbers: tuple[Number, ...] = tuple(
         no_more_than(name, [one[name] for one in judged], paper, what=f"median, {stage},")
@@ -61,21 +74,28 @@ def run(setting: Setting) -> Outcome:
         "Polishing minimises the loss on samples of the task in float64; it is training of another "
         "kind. What training had found is in the rows before it.",
     )
-    seeds, steps = tuple(range(len(models))), TEACHER_STUDENT[setting.scale].recipe.steps
-    return Outcome(numbers, tuple(rows), notes, seeds, steps)
+    seeds = tuple(range(len(models)))
+    arrays = {"steps": students.run.steps, "losses": students.run.losses}
+    arrays["decay"] = np.stack([np.asarray(model.decay) for model in models])
+    return Outcome(numbers, tuple(rows), notes, seeds, students.steps, arrays, tuple(runs))
 
 
 def scores(model: Any, task: TeacherStudent) -> dict[str, float]:
     """The numbers of the paper's table for one network, in float64."""
-    data = sample(task, jax.random.key(99), 256)
-    error = data.rows(quadratic_form(model)(data.tokens)) - data.targets
     probes = probe(model, task.attention)
     return {
-        "loss": 0.5 * float(np.mean(error**2)),
+        "loss": task_loss(model, task),
         "score_kv": probes.score_kv,
         "score_q": probes.score_q,
         "polynomial_distance": polynomial(model).distance(polynomial(task.attention)),
     }
+
+
+def task_loss(model: Any, task: TeacherStudent) -> float:
+    """The loss on fresh sequences, in float64."""
+    data = sample(task, jax.random.key(99), 256)
+    error = data.rows(quadratic_form(model)(data.tokens)) - data.targets
+    return 0.5 * float(np.mean(error**2))
 
 
 def sizes(model: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from underhood.layers.gated_rnn import BilinearGates
 from underhood.layers.gru import GRU
 from underhood.layers.lru import AbstractLRU
 from underhood.layers.lstm import LSTM
-from underhood.layers.recurrence import linear_recurrence
+from underhood.layers.recurrence import linear_recurrence, unrolled
 from underhood.layers.side_gated_rnn import SideGatedRNN
 from underhood.layers.stack import Stack
 
@@ -109,7 +109,8 @@ def _(layer: LSTM, xs: Sequences) -> Float[Array, "batch time d_out"]:
         return (h, c), h
 
     nothing = jnp.zeros((xs.shape[0], n), entering.dtype)
-    return time_first(jax.lax.scan(step, (nothing, nothing), entering)[1])
+    turns = unrolled(len(entering))
+    return time_first(jax.lax.scan(step, (nothing, nothing), entering, unroll=turns)[1])
 
 
 @batch_outputs.register
@@ -127,7 +128,8 @@ def _(layer: GRU, xs: Sequences) -> Float[Array, "batch time d_out"]:
         return h, h
 
     nothing = jnp.zeros((xs.shape[0], n), entering.dtype)
-    return time_first(jax.lax.scan(step, nothing, entering)[1])
+    turns = unrolled(len(entering))
+    return time_first(jax.lax.scan(step, nothing, entering, unroll=turns)[1])
 
 
 def before_last_layer(stack: Stack, xs: Sequences) -> Float[Array, "batch time hidden"]:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from underhood.layers.base import Layer, append_one, bilinear, normal, zeros
 from underhood.layers.checks import BadInput, Weight, problems_of, refuse
 from underhood.layers.decay import decay_from_nu, nu_from_decay
-from underhood.layers.recurrence import linear_recurrence
+from underhood.layers.recurrence import linear_recurrence, unrolled
 
 
 class BilinearGates(Layer):
@@ -176,4 +176,5 @@ class DenseGatedRNN(BilinearGates):
             state = self.carry(state) + now
             return state, state
 
-        return jax.lax.scan(advance, jnp.zeros(written.shape[1:], written.dtype), written)[1]
+        nothing = jnp.zeros(written.shape[1:], written.dtype)
+        return jax.lax.scan(advance, nothing, written, unroll=unrolled(len(written)))[1]

@@ -182,6 +182,24 @@ class Ensemble:
             for state, parts in zip(self.by_member(states), self.students, strict=True)
         ]
 
+    def models_alike(self, states: list[State]) -> list[Any]:
+        """The same students, padded where that is exact, so that few programs evaluate them all."""
+        kinds = [parts.kind() for parts in self.students]
+        shapes = {
+            kind: common_shapes(
+                [
+                    own.shapes
+                    for own, other in zip(self.students, kinds, strict=True)
+                    if other == kind
+                ]
+            )
+            for kind in set(kinds)
+        }
+        return [
+            eqx.combine(pad(state.weights, shapes[kind]), parts.fixed, parts.static)
+            for state, parts, kind in zip(self.by_member(states), self.students, kinds, strict=True)
+        ]
+
     def curves(self, states: list[State], step: int) -> np.ndarray:
         """Mean training loss per window [members, windows]; NaN where no step was made yet."""
         starts = self.window * np.arange(self.windows)

@@ -16,7 +16,7 @@ from underhood.training.padding import Shapes, common_shapes, is_own, numbers_in
 
 # A padded program does the work of its widest member for each; beyond this waste two programs
 # are better than one, although an accelerator waits for launches more than for arithmetic.
-MOST_PADDING = 4.0
+MOST_PADDING = 8.0
 
 Grouping = tuple[tuple[int, ...], ...]
 

@@ -42,9 +42,10 @@ def stop_on_interrupt(tell: Callable[[], None]) -> Iterator[Stop]:
 class Bar:
     """A bar with steps, losses of the best and the median member, speed and time left."""
 
-    def __init__(self, steps: int, members: int, shown: bool | None):
+    def __init__(self, steps: int, members: int, shown: bool | Callable[[int, int], None] | None):
         self.members = members
-        self.shown = sys.stderr.isatty() if shown is None else shown
+        self.told_to = shown if callable(shown) else None
+        self.shown = False if callable(shown) else sys.stderr.isatty() if shown is None else shown
         self.total = steps
         self.display: Any = None
 
@@ -81,6 +82,8 @@ class Bar:
 
     def update(self, step: int, losses: np.ndarray, steps_per_second: float) -> None:
         """Show where the run stands."""
+        if self.told_to is not None:
+            self.told_to(step, self.total)
         if self.display is None:
             return
         finite = losses[np.isfinite(losses)]

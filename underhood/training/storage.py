@@ -25,6 +25,8 @@ import safetensors.numpy
 
 from underhood.layers.checks import BadInput
 from underhood.layers.files import write_atomically
+from underhood.training.provenance import provenance
+from underhood.training.sketch import alike
 
 VERSION = 1
 KEPT = 2
@@ -36,6 +38,7 @@ MEANING = {
     "students": "make_student gives another kind of student",
     "first_weights": "make_student gives other first weights (does it use its key alone?)",
 }
+CHECKSUMS = ("task.numbers", "first_weights")
 
 log = logging.getLogger("underhood")
 
@@ -131,7 +134,9 @@ def begin(folder: Path, settings: dict[str, Any], where: dict[str, Any]) -> None
 def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     """The settings of the run that the folder holds, if it holds one; refuses other settings.
 
-    Where it began and its `grouping`, which depends on that, are not compared.
+    Where it began and its `grouping`, which depends on that, are not compared. On another device
+    random numbers differ in their last digit, and with them the checksums of weights and teachers;
+    there it is enough that their sketches agree.
     """
     path = folder / "settings.json"
     if not path.exists():
@@ -142,9 +147,15 @@ def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | No
     then, now = flat(stored), flat(json.loads(json.dumps(settings)))
     # In the order of `describe`, what was asked for before what follows from it.
     different = [
-        name for name in {**now, **then} if name != "grouping" and then.get(name) != now.get(name)
+        name
+        for name in {**now, **then}
+        if name != "grouping" and not name.startswith("sketch") and then.get(name) != now.get(name)
     ]
-    if different:
+    if different and not (
+        set(different) <= set(CHECKSUMS)
+        and began_elsewhere(folder)
+        and alike(stored.get("sketch"), settings.get("sketch"))
+    ):
         first, others = different[0], len(different) - 1
         change = MEANING.get(first) or (
             f"{first} was {str(then.get(first))[:60]} and is now {str(now.get(first))[:60]}"
@@ -155,6 +166,12 @@ def agree_or_none(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | No
             "settings to go on, or another folder to start anew."
         )
     return stored
+
+
+def began_elsewhere(folder: Path) -> bool:
+    """Whether a run began on another kind of device than this one."""
+    begun = read_json(folder / "settings.json", advice="remove it").get("begun") or {}
+    return begun.get("device") != provenance()["device"]
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.provenance import provenance
 from underhood.training.recipes import Recipe
 from underhood.training.run import Run
+from underhood.training.sketch import sketch
 
 # A chunk lasts about this long: often enough for the bar and for Ctrl-C, seldom enough that
 # writing a checkpoint (at most a twentieth of the time) does not count.
@@ -46,7 +47,7 @@ def train(
     seeds: int | Iterable[int] = 1,
     axes: Mapping[str, Iterable[Any]] | None = None,
     out: str | Path | None = None,
-    progress: bool | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
     lanes: int | None = None,
     memory: int | None = None,
 ) -> Run:
@@ -55,7 +56,7 @@ def train(
     seeds     how many, or which; a member's keys depend on its own seed alone
     axes      what else differs: learning_rate, weight_decay, teacher
     out       a folder for checkpoints and results; the same call again resumes or returns them
-    progress  a bar on stderr; None: where stderr is a terminal
+    progress  a bar on stderr; None: where stderr is a terminal; or told (steps done, of how many)
     lanes     members per program; None: all on an accelerator, one on a CPU
     memory    bytes to stay within; None: what is free
     """
@@ -168,7 +169,7 @@ def judge(
     """One row per member: who it is, and its scores on fresh sequences."""
     fresh, other = jax.random.split(jax.random.fold_in(key, 2**31 - 1))
     rows = []
-    models, own_states = ensemble.models(states), ensemble.by_member(states)
+    models, own_states = ensemble.models_alike(states), ensemble.by_member(states)
     for member, model, state in zip(ensemble.members, models, own_states, strict=True):
         teacher = ensemble.teachers[member.get(TEACHER, 0)] if ensemble.teachers else None
         own: Task = with_teacher(task, teacher)
@@ -210,6 +211,10 @@ def describe(ensemble: Ensemble, task: Task, key: PRNGKeyArray) -> dict[str, Any
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "students": sorted({json.dumps(kind, default=named) for kind in kinds}),
         "first_weights": digest(first),
+        "sketch": {
+            "task.numbers": sketch([tensors, list(ensemble.teachers)]),
+            "first_weights": sketch(first),
+        },
     }
     return json.loads(json.dumps(found, default=named))
 

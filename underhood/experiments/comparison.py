@@ -1,0 +1,218 @@
+"""Every architecture on one task (Figures 4 and 6): one or two layers, several widths and seeds.
+
+The learning rate of an architecture is the best of a small grid, on one student of one width that
+is not judged, trained for a tenth of the steps or so; it is reported and kept for all its widths
+and depths. Everything else is the paper's: AdamW, cosine to a thousandth. Its weight decay is for
+Section 4.1 alone, so there is none here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from underhood.experiments.architectures import ARCHITECTURES, Architecture
+from underhood.experiments.setting import Setting
+from underhood.tasks import Task
+from underhood.training import Recipe, Run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes and steps of a comparison at one scale; `widths` by depth."""
+
+    widths: dict[int, tuple[int, ...]]
+    seeds: int
+    recipe: Recipe
+    rates: tuple[float, ...]
+    search_width: int
+    search_steps: int
+
+
+@dataclass(frozen=True)
+class Student:
+    """One trained student: who it is, and its losses; None where training lost it."""
+
+    architecture: str
+    depth: int
+    width: int
+    seed: int
+    rate: float
+    parameters: int
+    training: float | None
+    loss: float | None
+    validation: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All students of a task and the runs they come from."""
+
+    task: Task
+    students: tuple[Student, ...]
+    searched: dict[str, dict[float, float]]
+    runs: tuple[Run, ...]
+    seeds: int
+
+    def pick(self, name: str, depth: int | None = None, width: int | None = None) -> list[Student]:
+        """The students of an architecture, of one depth and width if given."""
+        return [
+            one
+            for one in self.students
+            if one.architecture == name
+            and depth in (None, one.depth)
+            and width in (None, one.width)
+        ]
+
+    def widest(self, name: str, depth: int) -> list[Student]:
+        """The students of the largest width of a depth."""
+        found = self.pick(name, depth)
+        return [one for one in found if one.width == max(other.width for other in found)]
+
+    def groups(self, name: str | None = None) -> list[list[Student]]:
+        """Students that differ by their seed alone."""
+        found: dict[Any, list[Student]] = {}
+        for one in self.students:
+            if name in (None, one.architecture):
+                found.setdefault((one.architecture, one.depth, one.width), []).append(one)
+        return list(found.values())
+
+    def best(
+        self, name: str, measure: str, most_parameters: float = np.inf
+    ) -> list[Student] | None:
+        """The group with the lowest median, among those with at most so many parameters."""
+        fits = [one for one in self.groups(name) if one[0].parameters <= most_parameters]
+        return min(fits, key=lambda one: np.median(self.values(one, measure)), default=None)
+
+    def values(self, students: Iterable[Student], measure: str) -> list[float]:
+        """Losses; a student that was lost counts as one that answers zero."""
+        nothing = self.task.validation() if measure == "validation" else self.task
+        return [
+            value if (value := getattr(one, measure)) is not None else nothing.zero_loss
+            for one in students
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per group: sizes, rate, quartiles of the losses."""
+        found = []
+        for group in self.groups():
+            first = group[0]
+            row: dict[str, Any] = {
+                "architecture": first.architecture,
+                "layers": first.depth,
+                "width": first.width,
+                "parameters": first.parameters,
+                "rate": first.rate,
+            }
+            for measure in ("loss", "validation"):
+                low, middle, high = np.quantile(self.values(group, measure), (0.25, 0.5, 0.75))
+                row |= {
+                    f"{measure}": float(middle),
+                    f"{measure}, quartiles": f"{low:.3g} to {high:.3g}",
+                }
+            found.append(row)
+        return found
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """One entry per student; `architecture` counts in the order of ARCHITECTURES."""
+        names = [one.name for one in ARCHITECTURES]
+        columns: dict[str, list[Any]] = {
+            "architecture": [names.index(one.architecture) for one in self.students]
+        }
+        for field in ("depth", "width", "seed", "parameters"):
+            columns[field] = [getattr(one, field) for one in self.students]
+        found = {name: np.array(values, np.int64) for name, values in columns.items()}
+        for field in ("rate", "training", "loss", "validation"):
+            values = [getattr(one, field) for one in self.students]
+            found[field] = np.array([np.nan if one is None else one for one in values])
+        # Loss curves, 100 points each.
+        curves = np.concatenate([one.losses for one in self.runs])
+        every = -(-curves.shape[1] // 100)
+        found["curves"] = curves[:, every - 1 :: every].astype(np.float32)
+        found["curve_steps"] = self.runs[0].steps[every - 1 :: every]
+        return found
+
+
+def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Comparison:
+    """Search the learning rates, then train every architecture, depth and width."""
+    seeds = setting.count(plan.seeds)
+    cells = [(one, depth) for one in ARCHITECTURES for depth in one.depths if depth in plan.widths]
+    parts = len(ARCHITECTURES) + sum(3 * depth for _, depth in cells)
+    done = 0.0
+
+    def next_part(weight: float) -> Setting:
+        nonlocal done
+        start, done = done, done + weight
+        return setting.part(start / parts, done / parts)
+
+    rates: dict[str, float] = {}
+    searched: dict[str, dict[float, float]] = {}
+    students: list[Student] = []
+    runs: list[Run] = []
+    for architecture in ARCHITECTURES:
+        found = search(name, architecture, task, plan, key + 1, next_part(1))
+        searched[architecture.name] = found
+        rates[architecture.name] = min(found, key=lambda rate: found[rate])
+        for depth in architecture.depths:
+            if depth not in plan.widths:
+                continue
+            rate = rates[architecture.name]
+            run = next_part(3 * depth).train(
+                f"{name}_{slug(architecture.name)}_{depth}",
+                architecture.make(task, depth),
+                task,
+                plan.recipe.change(learning_rate=rate),
+                widths=plan.widths[depth],
+                seeds=seeds,
+                key=key,
+            )
+            runs.append(run)
+            students += [
+                student_of(architecture.name, depth, rate, row, curve)
+                for row, curve in zip(run.rows, run.losses, strict=True)
+            ]
+    return Comparison(task, tuple(students), searched, tuple(runs), seeds)
+
+
+def search(
+    name: str, architecture: Architecture, task: Task, plan: Plan, key: int, setting: Setting
+) -> dict[float, float]:
+    """The loss at each learning rate of the grid, after few steps of one student."""
+    run = setting.train(
+        f"{name}_{slug(architecture.name)}_rates",
+        architecture.make(task, 1),
+        task,
+        plan.recipe.change(steps=plan.search_steps),
+        widths=plan.search_width,
+        seeds=1,
+        axes={"learning_rate": plan.rates},
+        key=key,
+    )
+    return {
+        row["learning_rate"]: row["loss"] if row["loss"] is not None else np.inf for row in run.rows
+    }
+
+
+def student_of(
+    name: str, depth: int, rate: float, row: dict[str, Any], curve: np.ndarray
+) -> Student:
+    """A member of a run. Training loss: the mean over the last hundredth of the steps."""
+    last = float(np.mean(curve[-max(len(curve) // 100, 1) :]))
+    return Student(
+        name,
+        depth,
+        row["width"],
+        row["seed"],
+        rate,
+        row["parameters"],
+        last if np.isfinite(last) else None,
+        row["loss"],
+        row.get("validation_loss", row["loss"]),
+    )
+
+
+def slug(name: str) -> str:
+    """An architecture's name as part of a folder's."""
+    kept = "".join(one if one.isalnum() else "_" for one in name.lower())
+    return "_".join(part for part in kept.split("_") if part)

@@ -1,0 +1,222 @@
+"""What is left after pruning shows the compact construction (Figure 2, Appendix C.2).
+
+The paper keeps 14 of 100 neurons, 10 with λ = 1 and 4 with λ = 0, and 13 of 100 gate outputs; three
+of these merge into one, and fine-tuning recovers the loss. Counts are judged after pruning alone,
+as medians over seeds. Beside them: what merging, polishing and reducing make of the network.
+
+neurons           kept by `prune`: memory (λ ≥ 0.98), query (λ ≤ 0.02), other
+degrees           of what is written, the share of its variance that has the degree of the
+                  construction: products of two inputs into memory, single inputs into queries
+merged            gate outputs after `merge`, and the loss after polishing over that before merging
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from underhood.analysis import merge, polish, prune, reduce
+from underhood.analysis.norms import entry_moments
+from underhood.analysis.prune import in_float64
+from underhood.analysis.quadratic import entry_degrees, quadratic_form
+from underhood.analysis.roles import kinds
+from underhood.experiments.results import Outcome
+from underhood.experiments.setting import Setting
+from underhood.experiments.students import Students, literal_students, teacher_students
+from underhood.experiments.table1 import task_loss
+from underhood.experiments.verdicts import Number, at_most, equal
+from underhood.layers import GatedRNN
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One student after pruning, merging, and polishing with reduction; `row` has the counts."""
+
+    pruned: GatedRNN
+    merged: GatedRNN
+    kernels: np.ndarray
+    reduced: GatedRNN
+    row: dict[str, Any]
+
+
+def run(setting: Setting) -> Outcome:
+    """Counts of all students, and the block picture of one."""
+    students = teacher_students(setting.part(0, 0.7))
+    pictures = look_at(students, setting.part(0.7, 0.95))
+    numbers = judge([one.row for one in pictures], "")
+    rows = [one.row for one in pictures]
+    runs = [students.run]
+    if setting.scale == "paper":
+        literal = literal_students(setting.part(0.95, 0.97))
+        others = look_at(literal, setting.part(0.97, 1))
+        rows += [{**one.row, "decay": "read literally"} for one in others]
+        numbers += judge([one.row for one in others], ", decay read literally")
+        runs.append(literal.run)
+    setting.tick(1, 1)
+    shown = typical(pictures)
+    arrays = {
+        f"{stage}/{name}": np.asarray(array)
+        for stage, model in (
+            ("trained", students.run.models[shown]),
+            ("pruned", pictures[shown].pruned),
+            ("merged", pictures[shown].merged),
+            ("reduced", pictures[shown].reduced),
+        )
+        for name, array in vars(model).items()
+    }
+    arrays["kernels"] = pictures[shown].kernels
+    arrays["steps"], arrays["losses"] = students.run.steps, students.run.losses
+    notes = (
+        f"The picture shows seed {shown}, the first whose counts are the medians, or else the "
+        "first. The theory's smallest network has d(d+1)/2 + d neurons and d(d+1)/2 gate outputs.",
+        "Polishing is training of another kind; counts after pruning owe nothing to it.",
+    )
+    seeds = tuple(range(len(pictures)))
+    return Outcome(tuple(numbers), tuple(rows), notes, seeds, students.steps, arrays, tuple(runs))
+
+
+def look_at(students: Students, setting: Setting) -> list[Picture]:
+    """Every student, opened."""
+    found = []
+    for seed, model in enumerate(students.run.models):
+        setting.tick(seed, len(students.run.models))
+        found.append(open_up(model, students.task, seed))
+    setting.tick(1, 1)
+    return found
+
+
+def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
+    """Prune, then merge, then polish and reduce."""
+    small = in_order(prune(model).model)
+    joined = merge(small)
+    polished = polish(joined.model, task, key=jax.random.key(seed))
+    least = in_order(reduce(polished.model).model)
+    kind = kinds(np.asarray(small.decay))
+    largest = max(
+        joined.groups, key=lambda one: (len(one.gates) - one.products, len(one.gates)), default=None
+    )
+    kernels = np.zeros((0, small.neurons, small.neurons)) if largest is None else largest.kernel
+    before = task_loss(small, task)
+    row = {
+        "seed": seed,
+        "neurons": small.neurons,
+        "memory": int(np.sum(kind == "memory")),
+        "query": int(np.sum(kind == "query")),
+        "other": int(np.sum(kind == "other")),
+        "gate outputs": small.gate_width,
+        "degree 2 in memory": written_share(small, kind == "memory", 2),
+        "degree 1 in queries": written_share(small, kind == "query", 1),
+        "merged": joined.model.gate_width,
+        "loss, pruned": before,
+        "loss, merged": task_loss(joined.model, task),
+        "loss, polished": task_loss(polished.model, task),
+        "reduced neurons": least.neurons,
+        "reduced gate outputs": least.gate_width,
+    }
+    return Picture(small, joined.model, kernels, least, row)
+
+
+def judge(rows: list[dict[str, Any]], suffix: str) -> list[Number]:
+    """Medians beside the paper's counts."""
+
+    def values(name: str) -> list[float]:
+        return [row[name] for row in rows]
+
+    recovered = [row["loss, polished"] / max(row["loss, pruned"], 1e-300) for row in rows]
+    return [
+        equal(f"neurons{suffix}", values("neurons"), 14),
+        equal(f"memory neurons{suffix}", values("memory"), 10),
+        equal(f"query neurons{suffix}", values("query"), 4),
+        equal(f"other neurons{suffix}", values("other"), 0),
+        at_most_median(f"gate outputs{suffix}", values("gate outputs"), 13),
+        at_most_median(f"gate outputs, merged{suffix}", values("merged"), 11),
+        at_least_median(f"degree 2 in memory{suffix}", values("degree 2 in memory"), 0.99),
+        at_least_median(f"degree 1 in queries{suffix}", values("degree 1 in queries"), 0.99),
+        at_most_median(f"loss recovered{suffix}", recovered, 1.0, paper="recovered"),
+        equal(f"reduced neurons{suffix}", values("reduced neurons"), 14),
+        at_most_median(f"reduced gate outputs{suffix}", values("reduced gate outputs"), 11),
+    ]
+
+
+def at_most_median(name: str, values: list[float], limit: float, paper: Any = None) -> Number:
+    """The median does not exceed the paper's count."""
+    return at_most(
+        name,
+        float(np.median(values)),
+        limit,
+        what="median",
+        paper=limit if paper is None else paper,
+        seeds=len(values),
+    )
+
+
+def at_least_median(name: str, values: list[float], limit: float) -> Number:
+    """The median share left over does not exceed 1 − limit."""
+    rest = 1 - float(np.median(values))
+    return at_most(f"1 − {name}", rest, 1 - limit, what="median", paper="0", seeds=len(values))
+
+
+def typical(pictures: list[Picture]) -> int:
+    """The first student whose counts are the medians; the first one if there is none."""
+    names = ("neurons", "memory", "query")
+    medians = [float(np.median([one.row[name] for one in pictures])) for name in names]
+    fits = [
+        seed
+        for seed, one in enumerate(pictures)
+        if [float(one.row[name]) for name in names] == medians
+    ]
+    return fits[0] if fits else 0
+
+
+def written_share(model: GatedRNN, which: np.ndarray, degree: int) -> float:
+    """Of the variance of what the input gates write, the share of one degree; 0 where none do."""
+    form = quadratic_form(model)
+    spread = entry_moments(form.d_in)[1]
+    variance = (form.reads[which] * spread) ** 2
+    total = float(variance.sum())
+    return float(variance[:, entry_degrees(form.d_in) == degree].sum()) / total if total else 0.0
+
+
+def in_order(model: GatedRNN) -> GatedRNN:
+    """Neurons and gates sorted as in the paper's figure; the function stays what it is.
+
+    Memory before queries; of a neuron's two rows W_in_x has the larger constant; of a gate's two,
+    W_out_m reads memory; gates in the order of the memory neuron that they read most.
+    """
+    order = np.argsort(-np.round(np.asarray(model.decay), 2), kind="stable")
+    model = in_float64(model)
+    model = eqx.tree_at(
+        lambda one: (one.W_in_m, one.W_in_x, one.nu, one.W_out_m, one.W_out_x),
+        model,
+        (
+            model.W_in_m[order],
+            model.W_in_x[order],
+            model.nu[order],
+            model.W_out_m[:, order],
+            model.W_out_x[:, order],
+        ),
+    )
+    m, x = swapped(
+        model.W_in_m, model.W_in_x, np.abs(model.W_in_m[:, -1]) > np.abs(model.W_in_x[:, -1])
+    )
+    memory = np.asarray(model.decay) > 0.5
+    reads_m, reads_x = (
+        np.linalg.norm(W[:, memory], axis=1) / np.maximum(np.linalg.norm(W, axis=1), 1e-300)
+        for W in (model.W_out_m, model.W_out_x)
+    )
+    out_m, out_x = swapped(model.W_out_m, model.W_out_x, reads_x > reads_m)
+    weight = np.abs(out_m) * memory
+    gates = np.argsort(np.argmax(weight, axis=1), kind="stable") if model.neurons else np.arange(0)
+    return eqx.tree_at(
+        lambda one: (one.W_in_m, one.W_in_x, one.W_out_m, one.W_out_x, one.D),
+        model,
+        (m, x, out_m[gates], out_x[gates], model.D[:, gates]),
+    )
+
+
+def swapped(m: Any, x: Any, where: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The two factors of a gate exchanged in some rows."""
+    exchange = where[:, None]
+    return np.where(exchange, x, m), np.where(exchange, m, x)
