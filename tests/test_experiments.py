@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import safetensors.numpy
 
 from underhood.cli import main
 from underhood.experiments import results, running, verdicts
@@ -12,22 +13,30 @@ from underhood.experiments.results import Outcome
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}
 
 
-# Numbers at smoke scale are not judged, so few optimisations will do.
+# Numbers at smoke scale are not judged, so few optimisations will do. All into one folder, as a
+# user would, so that experiments find each other's runs.
 @pytest.mark.usefixtures("quick_compile")
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_runs_and_writes_its_result(name: str, tmp_path, capsys) -> None:
-    assert main(["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]) == 0
-    result = json.loads((tmp_path / name / "result.json").read_text())
-    assert result.keys() >= KEYS
-    assert result["verdict"] == "not judged"
-    for number in result["numbers"]:
-        assert number.keys() == {"name", "value", "paper", "rule", "verdict", "seeds"}
-    provenance = result["provenance"]
-    expected = {"commit", "versions", "device", "seeds", "asked", "steps", "seconds"}
-    assert provenance.keys() == expected
-    capsys.readouterr()
+def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
+    assert main(["reproduce", "all", "--scale", "smoke", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    for name in EXPERIMENTS:
+        result = json.loads((tmp_path / name / "result.json").read_text())
+        assert result.keys() >= KEYS
+        assert result["verdict"] == "not judged"
+        for number in result["numbers"]:
+            assert number.keys() == {"name", "value", "paper", "rule", "verdict", "seeds"}
+        expected = {"commit", "versions", "device", "seeds", "asked", "steps", "seconds"}
+        assert result["provenance"].keys() == {*expected, "training"}
+        assert name in said.out and f"{name}: runs" in said.err
+        # Figures can be drawn from what is there.
+        if result["arrays"]:
+            arrays = safetensors.numpy.load_file(tmp_path / name / "arrays.safetensors")
+            assert {key: list(array.shape) for key, array in arrays.items()} == result["arrays"]
+    # table1 and figure2 share a run, and so do figure6 and figures 4a and 4b.
+    runs = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert "teacher_student_smoke" in runs and not any("figure6" in one for one in runs)
     assert main(["report", str(tmp_path)]) == 0
-    assert name in capsys.readouterr().out
+    assert "figure4b" in capsys.readouterr().out
 
 
 def test_a_failing_experiment_gives_status_1_and_the_others_still_run(

@@ -265,7 +265,8 @@ def test_a_file_that_may_not_be_written_is_said_in_one_line(straight, forks, tmp
 
 
 @pytest.fixture
-def no_training(monkeypatch) -> None:
+def no_training(monkeypatch, straight) -> None:
+    # What others compare with is trained before this forbids it.
     def refuse(*_: Any) -> None:
         raise AssertionError("nothing is left to train")
 

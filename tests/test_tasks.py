@@ -268,6 +268,20 @@ def test_regression_draws_a_task_per_sequence(task, quick_compile):
     assert_mean(xs.ravel()[: W.size] * W.ravel(), 0)
 
 
+def test_mirrored_regression_draws_each_sequence_with_its_mirror_image(quick_compile):
+    task = InContextRegression(mirrored=True)
+    for batch in (1, 6, 7):
+        tokens, targets = (np.asarray(one) for one in draw(task, KEY, batch))
+        assert len(tokens) == len(targets) == batch
+        half, rest = -(-batch // 2), batch // 2
+        np.testing.assert_array_equal(tokens[half:, :, :3], tokens[:rest, :, :3])
+        np.testing.assert_array_equal(tokens[half:, :, 3:], -tokens[:rest, :, 3:])
+        np.testing.assert_array_equal(targets[half:], -targets[:rest])
+    plain = draw(InContextRegression(), KEY, 3)
+    np.testing.assert_array_equal(np.asarray(draw(task, KEY, 6).inputs)[:3], plain.inputs)
+    assert task.validation().mirrored and task.with_length(5).mirrored
+
+
 def read(one_hot):
     """The symbol of a one-hot code, None for zeros; refuses anything else."""
     if not np.any(one_hot):
@@ -618,6 +632,7 @@ REFUSED = {
     "recall without pairs": (lambda: AssociativeRecall(4, pairs=0), ["pairs is 0"]),
     "a longer recall": (lambda: AssociativeRecall().with_length(9), ["pairs is 9", "8 or less"]),
     "pairs for a flag": (lambda: AssociativeRecall(4, 2), ["between_tokens is 2", "True or False"]),
+    "a word for a flag": (lambda: InContextRegression(mirrored="yes"), ["mirrored is 'yes'"]),
 }
 
 

@@ -157,10 +157,11 @@ def list_command(command: List) -> int:
 
     rows = [
         {"name": name, "claim": one.claim}
-        | {f"{scale}, s": seconds for scale, seconds in one.budget.items()}
+        | {f"{scale}, min": round(seconds / 60, 1) for scale, seconds in one.budget.items()}
         for name, one in EXPERIMENTS.items()
     ]
     console().print(plain_table(rows))
+    print("smoke and quick on two cores, paper on one H200; runs that several share count once.")
     return 0
 
 
@@ -168,7 +169,7 @@ def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.registry import EXPERIMENTS, SCALES
     from underhood.experiments.running import run_all, suggest
     from underhood.experiments.verdicts import DIFFERS
-    from underhood.report.terminal import console, details, verdict_table
+    from underhood.report.terminal import console, details, summary_table, verdict_table
 
     names = list(EXPERIMENTS) if "all" in command.names else list(dict.fromkeys(command.names))
     for name in names:
@@ -185,6 +186,7 @@ def reproduce_command(command: Reproduce) -> int:
     for result in results:
         screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))
     screen.print(verdict_table(results))
+    screen.print(summary_table(results, names))
     print(f"{len(results)} of {len(names)} experiments in {time.monotonic() - started:.0f} s")
     differs = any(result["verdict"] == DIFFERS for result in results)
     return 1 if len(results) < len(names) or (command.strict and differs) else 0

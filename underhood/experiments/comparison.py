@@ -105,6 +105,8 @@ class Comparison:
                 "parameters": first.parameters,
                 "rate": first.rate,
             }
+            scaled = float(np.median(self.values(group, "loss"))) / self.task.scale
+            row["loss over scale"] = scaled
             for measure in ("loss", "validation"):
                 low, middle, high = np.quantile(self.values(group, measure), (0.25, 0.5, 0.75))
                 row |= {
@@ -179,6 +181,8 @@ def search(
     name: str, architecture: Architecture, task: Task, plan: Plan, key: int, setting: Setting
 ) -> dict[float, float]:
     """The loss at each learning rate of the grid, after few steps of one student."""
+    if len(plan.rates) == 1:
+        return {plan.rates[0]: np.nan}
     run = setting.train(
         f"{name}_{slug(architecture.name)}_rates",
         architecture.make(task, 1),

@@ -11,7 +11,7 @@ from typing import Any
 
 from underhood.experiments.setting import Tick
 
-WAITING, RUNNING = "waits", "runs"
+WAITING, RUNNING, FAILED = "waits", "runs", "failed"
 
 
 class Display:
@@ -54,7 +54,8 @@ class Display:
     def finish(self, name: str, state: str) -> None:
         """An experiment has ended."""
         self.states[name], self.shares[name] = state, 1.0
-        if name in self.began:
+        # One that failed says nothing about the pace.
+        if name in self.began and state != FAILED:
             self.seconds[name] = time.monotonic() - self.began[name]
         if self.live is None:
             took = f" after {self.seconds[name]:.0f} s" if name in self.seconds else ""

@@ -28,12 +28,14 @@ PLANS = {
         ),
     ),
 }
-TEACHER, STUDENTS = 510, 511
+# By scale; the quick scale has seeds of its own, on which nothing was tried before.
+KEYS = {"smoke": 510, "quick": 610, "paper": 510}
 
 
 def run(setting: Setting) -> Outcome:
     """Full-rank teachers."""
     d, length, plan = PLANS[setting.scale]
-    task = TeacherStudent.random(d, length=length, key=jax.random.key(TEACHER))
+    key = KEYS[setting.scale]
+    task = TeacherStudent.random(d, length=length, key=jax.random.key(key))
     memory = d * (d + 1) // 2
-    return sweep("figure3a", task, plan, STUDENTS, memory + d, memory, setting)
+    return sweep("figure3a", task, plan, key + 1, memory + d, memory, setting)

@@ -23,11 +23,13 @@ PLANS = {
         Sweep((18, 26, 34, 38, 42, 46, 52, 62, 84, 110), (), 4, Recipe.paper()),
     ),
 }
-TEACHER, STUDENTS = 520, 521
+# By scale; the quick scale has seeds of its own, on which nothing was tried before.
+KEYS = {"smoke": 520, "quick": 620, "paper": 520}
 
 
 def run(setting: Setting) -> Outcome:
     """Teachers of rank r."""
     d, rank, length, plan = PLANS[setting.scale]
-    task = TeacherStudent.random(d, rank, length=length, key=jax.random.key(TEACHER))
-    return sweep("figure3b", task, plan, STUDENTS, rank * rank + rank, rank * rank, setting)
+    key = KEYS[setting.scale]
+    task = TeacherStudent.random(d, rank, length=length, key=jax.random.key(key))
+    return sweep("figure3b", task, plan, key + 1, rank * rank + rank, rank * rank, setting)

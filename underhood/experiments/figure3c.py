@@ -14,7 +14,8 @@ PLANS = {
     "quick": Sweep((6, 9, 12, 16, 20, 24), (), 4, Recipe.noisy(steps=15_000)),
     "paper": Sweep((6, 8, 10, 12, 14, 16, 20, 24, 32, 48), (), 4, Recipe.paper(steps=300_000)),
 }
-STUDENTS = 22
+# By scale; the quick scale has seeds of its own, on which nothing was tried before.
+KEYS = {"smoke": 22, "quick": 632, "paper": 22}
 
 
 def run(setting: Setting) -> Outcome:
@@ -22,4 +23,4 @@ def run(setting: Setting) -> Outcome:
     task = InContextRegression()
     memory = task.d_x * task.d_y
     plan = PLANS[setting.scale]
-    return sweep("figure3c", task, plan, STUDENTS, memory + task.d_x, memory, setting)
+    return sweep("figure3c", task, plan, KEYS[setting.scale], memory + task.d_x, memory, setting)

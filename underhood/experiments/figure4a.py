@@ -23,14 +23,14 @@ from underhood.experiments.verdicts import Number, alike, ordered
 from underhood.tasks import TeacherStudent
 from underhood.training import Recipe
 
-RATES = (1e-3, 3e-3, 1e-2)
+RATES = {"quick": (3e-3, 1e-2, 3e-2, 1e-1), "paper": (1e-3, 3e-3, 1e-2, 3e-2)}
 # d, length, and the plan. The paper's comparison runs a million updates; ours a tenth of that.
 PLANS = {
     "smoke": (2, 4, Plan({1: (4,), 2: (4,)}, 2, Recipe(steps=10, batch=8), (1e-3, 1e-2), 4, 5)),
     "quick": (
         3,
         16,
-        Plan({1: (16,), 2: (16,)}, 4, Recipe(steps=4_000, batch=32), (3e-3, 1e-2, 3e-2), 16, 1_000),
+        Plan({1: (16,), 2: (16,)}, 4, Recipe(steps=4_000, batch=32), RATES["quick"], 16, 1_000),
     ),
     "paper": (
         6,
@@ -39,7 +39,7 @@ PLANS = {
             {1: (8, 16, 32, 64, 128), 2: (8, 16, 32, 64)},
             4,
             Recipe(steps=100_000),
-            RATES,
+            RATES["paper"],
             32,
             10_000,
         ),
@@ -80,7 +80,7 @@ def run(setting: Setting) -> Outcome:
     return Outcome(
         tuple(numbers),
         tuple(found.rows()),
-        notes_on(found, plan),
+        notes_on(found, plan, "million"),
         tuple(range(found.seeds)),
         plan.recipe.steps,
         found.arrays(),
@@ -93,10 +93,10 @@ def losses(found: Comparison, name: str, depth: int) -> list[float]:
     return found.values(found.widest(name, depth), "loss")
 
 
-def notes_on(found: Comparison, plan: Plan) -> tuple[str, ...]:
+def notes_on(found: Comparison, plan: Plan, paper: str) -> tuple[str, ...]:
     """The search of learning rates, in words."""
     notes = [
-        f"{plan.recipe.steps:,} updates, against the paper's million; judged at the largest width."
+        f"{plan.recipe.steps:,} updates, against the paper's {paper}; judged at the largest width."
     ]
     for name, tried in found.searched.items():
         told = ", ".join(f"{rate:g}: {loss:.3g}" for rate, loss in tried.items())

@@ -4,7 +4,8 @@ The students are those of Figures 4A and 4B. Judged: on the teacher-student task
 validation loss agree, every sequence being seen once; in regression validation tasks have twice
 the variance, so that a student that is linear in the task's weights, as one gradient step is, has
 exactly twice its training loss there; and among the LRUs the one with gates on both sides is the
-best at equal numbers of parameters, on both tasks.
+best at equal numbers of parameters, on both tasks. Equal is within a factor EQUAL, because widths
+are few.
 """
 
 import numpy as np
@@ -15,6 +16,8 @@ from underhood.experiments.comparison import Comparison
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.verdicts import DIFFERS, NOT_JUDGED, REPRODUCED, Number, ordered
+
+EQUAL = 1.5
 
 
 def run(setting: Setting) -> Outcome:
@@ -41,7 +44,10 @@ def run(setting: Setting) -> Outcome:
     return Outcome(
         tuple(numbers),
         tuple(rows),
-        ("At equal parameters: each architecture's best group among those that all can afford.",),
+        (
+            "At equal parameters: each architecture's best group with at most half as many again as "
+            "the rival's largest.",
+        ),
         tuple(range(seeds)),
         figure4a.PLANS[setting.scale][2].recipe.steps,
         arrays,
@@ -66,8 +72,9 @@ def ratio_near(found: Comparison, name: str | None, what: str, target: float) ->
 
 
 def at_equal_parameters(found: Comparison, rival: str, task: str) -> Number:
-    """LRU In+Out against another LRU: the best group of each with what both can afford."""
-    most = min(max(one.parameters for one in found.pick(name)) for name in (LRU_IN_OUT, rival))
+    """LRU In+Out against another LRU: the best group of each with about what both can afford."""
+    largest = [max(one.parameters for one in found.pick(name)) for name in (LRU_IN_OUT, rival)]
+    most = EQUAL * min(largest)
     ours, theirs = (found.best(name, "training", most) for name in (LRU_IN_OUT, rival))
     title = f"LRU In+Out < {rival} at equal parameters, {task}"
     if ours is None or theirs is None:

@@ -37,6 +37,6 @@ def at_least(name: str, values: list[float], limit: float, *, paper: Any) -> Num
     return Number(name, median, paper, f"median ≥ {limit:g}", verdict, len(values))
 
 
-def top(values: np.ndarray) -> np.ndarray:
+def top(values: np.ndarray | np.floating) -> np.ndarray:
     """Values to divide by."""
     return np.where(values > 0, values, 1e-300)

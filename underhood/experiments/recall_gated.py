@@ -29,7 +29,7 @@ from underhood.experiments.recall import accuracy_of, at_least, numbers_on_accur
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.students import recall_students
-from underhood.experiments.verdicts import Number, at_most
+from underhood.experiments.verdicts import Number, median_at_most
 from underhood.layers import GatedRNN
 from underhood.tasks import AssociativeRecall
 
@@ -86,8 +86,7 @@ def judge(rows: list[dict[str, Any]], task: AssociativeRecall, attention: int) -
         return [row[name] for row in rows]
 
     def most(name: str, limit: int, paper: Any) -> Number:
-        median = float(np.median(values(name)))
-        return at_most(name, median, limit, what="median", paper=paper, seeds=len(rows))
+        return median_at_most(name, values(name), limit, paper=paper)
 
     return [
         most("neurons", attention // 2, "way fewer than attention"),
@@ -156,7 +155,7 @@ def squares(model: GatedRNN, task: AssociativeRecall, v: np.ndarray) -> float:
     """R² of the scores by the paper's formula, on fresh sequences; v [x, values].
 
     Scores count up to a number common to all y. The formula is −(v_query − v_stored(y))² with
-    weights of its own for the values, plus what shifts and scales v by y: constants, and v_query.
+    weights of its own for the values, plus a constant and a multiple of v_query for every y.
     """
     batch = task.sample(jax.random.key(97), 512)
     tokens = np.asarray(batch.inputs, float)

@@ -25,7 +25,7 @@ from underhood.experiments.recall import accuracy_of, at_least, numbers_on_accur
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.students import recall_students
-from underhood.experiments.verdicts import Number, at_most, median_near
+from underhood.experiments.verdicts import Number, median_at_most, median_near
 from underhood.layers import SideGatedRNN
 
 
@@ -73,27 +73,13 @@ def judge(rows: list[dict[str, Any]]) -> list[Number]:
         return [row[name] for row in rows]
 
     return [
-        at_most(
-            "neurons with λ < 0.98",
-            float(np.median(values("not memory"))),
-            0,
-            what="median",
-            paper=0,
-            seeds=len(rows),
-        ),
+        median_at_most("neurons with λ < 0.98", values("not memory"), 0, paper=0),
         at_least("W_x^in reads x", values("W_in_x reads x"), 0.99, paper="[A | 0]"),
         at_least("W_side reads x", values("W_side reads x"), 0.99, paper="[A | 0]"),
         at_least("W_m^in reads y", values("W_in_m reads y"), 0.99, paper="[0 | B]"),
         at_least("W_x^in = W_side", values("W_in_x and W_side"), 0.95, paper="equal"),
         at_least("D = Bᵀ", values("D and B"), 0.95, paper="equal"),
-        at_most(
-            "rank 1 of M, σ₂/σ₁",
-            float(np.median(values("second singular value"))),
-            0.1,
-            what="median",
-            paper=0,
-            seeds=len(rows),
-        ),
+        median_at_most("rank 1 of M, σ₂/σ₁", values("second singular value"), 0.1, paper=0),
         at_least("positive peak at (y, x)", values("peak at (y, x)"), 1.0, paper="all"),
         median_near("negative over positive peak", values("negative peak"), 1.0, 0.1, paper=1),
     ]
@@ -116,7 +102,7 @@ def oriented(model: SideGatedRNN, symbols: int) -> SideGatedRNN:
 
 
 def matrices_of(model: SideGatedRNN, symbols: int) -> np.ndarray:
-    """M [x, y, y', x']: what the pair (x, y) adds to the map from query to scores."""
+    """M [x, y, y', x']: what the pair (x, y) adds to the map from query to scores, at λ = 1."""
     written = (model.W_in_m[:, symbols:][:, None, :] * model.W_in_x[:, :symbols][:, :, None]) + (
         model.W_in_x[:, symbols:][:, None, :] * model.W_in_m[:, :symbols][:, :, None]
     )

@@ -91,7 +91,7 @@ def write(result: Result, folder: Path) -> dict[str, Any]:
     """folder/NAME/result.json and the arrays beside it, which come first; what was written."""
     path = folder / result.experiment / "result.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {name: np.ascontiguousarray(array) for name, array in result.arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in result.arrays.items()}
     if arrays:
         write_atomically(path.parent / ARRAYS, safetensors.numpy.save(arrays))
     fields = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from underhood.experiments.display import Display
+from underhood.experiments.display import FAILED, Display
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.results import check_format, judge, write
 from underhood.experiments.setting import Setting
@@ -58,7 +58,7 @@ def run_all(
                 raise
             except Exception:
                 # One experiment that fails does not stop the others.
-                display.finish(name, "failed")
+                display.finish(name, FAILED)
                 print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
                 continue
             judged = judge(name, scale, outcome, time.monotonic() - started, asked=seeds)

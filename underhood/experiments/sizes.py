@@ -2,13 +2,16 @@
 
 A student has `hidden` neurons and `gated` gate outputs. Along the first axis both grow together, as
 in the paper; along the second the neurons are plenty and only the gate outputs grow. A loss is
-the excess over the best attention's, divided by the task's scale. Judged by medians over seeds:
+the excess over the best attention's, divided by the task's scale. A student counts as computing the
+function if its loss is within a factor CLOSE of the median of the largest students, and below MOST:
+networks that are too small approximate, to a share of 1e-3 and less, but stay orders of magnitude
+above. Judged:
 
-fall       the size at the end of the steepest fall between neighbouring sizes: from the predicted
-           size to twice that (the paper's "around twice as many neurons")
-smallest   the smallest size at which some student computes the function, excess ≤ SOLVED; never
-           below the predicted size, where theory allows none, and at most twice that
-all        the smallest size from which on the median student does: at most three times
+fall       the size at the end of the steepest fall of the median between neighbouring sizes: from
+           the predicted size to twice that (the paper's "around twice as many neurons")
+smallest   the smallest size at which some student computes the function; never below the
+           predicted size, where theory allows none, and at most twice that
+all        the smallest size from which on the median student does: the same limits
 """
 
 import itertools
@@ -26,8 +29,8 @@ from underhood.layers import GatedRNN
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
 
-# The share of the function's variance below which a student counts as having found it.
-SOLVED = 1e-3
+# How far above the largest students' loss another may lie and count as computing the function.
+CLOSE, MOST = 100, 1e-2
 # Excess losses below this are sampling noise or rounding.
 FLOOR = 1e-12
 ALONE = 10_000
@@ -96,7 +99,10 @@ def judge(
             above = (row["loss"] - task.best_loss) / task.scale
             excess[places[row["width"]], row["seed"]] = max(above, FLOOR)
     # A lost member found nothing.
-    found = np.where(np.isfinite(excess), excess, task.zero_loss / task.scale)
+    nothing = (task.zero_loss - task.best_loss) / task.scale
+    found = np.where(np.isfinite(excess), excess, nothing)
+    limits = [limit_of(found[: len(plan.neurons)])] * len(plan.neurons)
+    limits += [limit_of(found)] * len(plan.gates)
     numbers = numbers_of("neurons", plan.neurons, found[: len(plan.neurons)], predicted, seeds)
     if plan.gates:
         alone = found[len(plan.neurons) :]
@@ -108,9 +114,10 @@ def judge(
             "lowest": float(np.min(values)),
             "median": float(np.median(values)),
             "highest": float(np.max(values)),
-            "solved": f"{int(np.sum(values <= SOLVED))} of {seeds}",
+            "compute it": f"{int(np.sum(values <= limit))} of {seeds}",
+            "below 1e-3": f"{int(np.sum(values <= 1e-3))} of {seeds}",
         }
-        for (hidden, gated), values in zip(sizes.values(), found, strict=True)
+        for (hidden, gated), values, limit in zip(sizes.values(), found, limits, strict=True)
     ]
     notes = (
         f"Theory needs {predicted} neurons and {gates} gate outputs. Losses are excesses over the "
@@ -139,19 +146,25 @@ def numbers_of(
 ) -> list[Number]:
     """The three numbers of one axis."""
     medians = np.median(found, axis=1)
+    limit = limit_of(found)
     fall = steepest_fall(counts, medians)
-    reached = [count for count, values in zip(counts, found, strict=True) if values.min() <= SOLVED]
+    reached = [count for count, values in zip(counts, found, strict=True) if values.min() <= limit]
     smallest = min(reached, default=None)
-    settled = from_here_on(counts, medians <= SOLVED)
+    settled = from_here_on(counts, medians <= limit)
 
-    def within(name: str, value: int | None, most: int) -> Number:
-        rule = f"{predicted} ≤ {what} ≤ {most * predicted}"
-        holds = value is not None and predicted <= value <= most * predicted
+    def within(name: str, value: int | None) -> Number:
+        rule = f"{predicted} ≤ {what} ≤ {2 * predicted}"
+        holds = value is not None and predicted <= value <= 2 * predicted
         verdict = REPRODUCED if holds else DIFFERS
         verdict = verdict if seeds >= 4 else NOT_JUDGED
         return Number(f"{name}, {what}", value, predicted, rule, verdict, seeds)
 
-    return [within("fall", fall, 2), within("smallest", smallest, 2), within("all", settled, 3)]
+    return [within("fall", fall), within("smallest", smallest), within("all", settled)]
+
+
+def limit_of(found: np.ndarray) -> float:
+    """The loss below which a student counts, given all sizes of an axis, the largest last."""
+    return min(CLOSE * float(np.median(found[-1])), MOST)
 
 
 def steepest_fall(counts: tuple[int, ...], medians: np.ndarray) -> int | None:

@@ -71,7 +71,7 @@ def ordered(
 ) -> Number:
     """How many times higher the median of `upper` is; holds only beyond the spread of the seeds.
 
-    Reproduced if the quartiles of the two do not overlap and the ratio is at least `least`;
+    Reproduced if the quartiles of the two do not overlap and the ratio is more than `least`;
     differs if they do not overlap the other way round, or the ratio is too small; with
     overlapping quartiles, or fewer than four seeds, nothing is judged.
     """
@@ -88,9 +88,9 @@ def ordered(
 
 def alike(name: str, one: list[float], other: list[float], factor: float, *, paper: str) -> Number:
     """Reproduced if the medians lie within a factor of each other, or the quartiles overlap."""
-    ratio = float(np.median(other) / np.median(one))
+    ratio = float(np.median(other) / max(float(np.median(one)), 1e-300))
     rule = f"ratio of medians within a factor {factor:g}, or quartiles overlap"
-    close = max(ratio, 1 / ratio) <= factor
+    close = 1 / factor <= ratio <= factor
     overlap = not apart(one, other) and not apart(other, one)
     verdict = REPRODUCED if close or overlap else DIFFERS
     seeds = min(len(one), len(other))
@@ -117,6 +117,14 @@ def equal(name: str, values: list[float], paper: float) -> Number:
     verdict = REPRODUCED if median == paper else DIFFERS
     verdict = verdict if len(values) >= 4 else NOT_JUDGED
     return Number(name, median, paper, f"median = {paper:g}", verdict, len(values))
+
+
+def median_at_most(name: str, values: list[float], limit: float, *, paper: Any) -> Number:
+    """Reproduced if the median over at least four seeds does not exceed the limit."""
+    median = float(np.median(values))
+    verdict = REPRODUCED if median <= limit else DIFFERS
+    verdict = verdict if len(values) >= 4 else NOT_JUDGED
+    return Number(name, median, paper, f"median ≤ {limit:g}", verdict, len(values))
 
 
 def median_near(

@@ -51,6 +51,35 @@ def verdict_table(results: Iterable[dict[str, Any]]) -> Table:
     return table
 
 
+def summary_table(results: Iterable[dict[str, Any]], names: Iterable[str]) -> Table:
+    """A verdict per experiment and in total; what has no result was not run."""
+    found = {result["experiment"]: result for result in results}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("experiment", "scale", "seeds", "numbers", "verdict"):
+        table.add_column(name, justify="right" if name == "seeds" else "left")
+    totals: dict[str, int] = {}
+    for name in names:
+        result = found.get(name)
+        verdict = result["verdict"] if result else "not run"
+        totals[verdict] = totals.get(verdict, 0) + 1
+        counts: dict[str, int] = {}
+        for number in result["numbers"] if result else []:
+            counts[number["verdict"]] = counts.get(number["verdict"], 0) + 1
+        told = ", ".join(f"{count} {one}" for one, count in counts.items())
+        seeds = len(result["provenance"].get("seeds") or ()) if result else 0
+        table.add_row(
+            Text(name),
+            Text(result["scale"] if result else ""),
+            str(seeds or ""),
+            Text(told),
+            Text(verdict, style=STYLES.get(verdict, "")),
+        )
+    told = ", ".join(f"{count} {verdict}" for verdict, count in totals.items())
+    table.add_section()
+    table.add_row("in total", "", "", Text(told), "")
+    return table
+
+
 def details(result: dict[str, Any], claim: str) -> RenderableType:
     """A result's own table and notes under its claim."""
     parts: list[RenderableType] = [Text(f"\n{result['experiment']}: {claim}", style="bold")]

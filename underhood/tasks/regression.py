@@ -9,6 +9,10 @@ x with variance σ² and kurtosis κ = E[x⁴]/σ⁴, tr E[(XXᵀ)²] = n dₓ �
     loss(η) = ½ Var(W*) σ² dₓ [1 − 2ησ²n + η²σ⁴n (n + dₓ − 2 + κ)],   ½·mean over outputs
     η* = 1 / (σ² (n + dₓ − 2 + κ)).
 
+Mirrored batches hold every sequence twice, with W* and with −W*. Each has the distribution it had,
+but what a student adds that is even in W*, such as products of the query's inputs alone, gets
+gradients that cancel within a batch instead of noise: fewer sequences show that it has no use.
+
 The paper's case, uniform (κ = 9/5) with n = 12 and dₓ = 3: η* = 1/14.8, loss(η*) = 0.09459.
 """
 
@@ -35,15 +39,27 @@ class InContextRegression(Task):
     d_y: int = eqx.field(static=True)
     pairs: int = eqx.field(static=True)
     variance: float = eqx.field(static=True)
+    mirrored: bool = eqx.field(static=True)
 
     reads_last: ClassVar[bool] = True
 
-    def __init__(self, d_x: int = 3, d_y: int = 3, pairs: int = 12, variance: float | None = None):
+    def __init__(
+        self,
+        d_x: int = 3,
+        d_y: int = 3,
+        pairs: int = 12,
+        variance: float | None = None,
+        *,
+        mirrored: bool = False,
+    ):
         """`variance` is that of the entries of W*, 1/d_x unless given."""
         problems = size_problems(d_x=d_x, d_y=d_y, pairs=pairs)
         if variance is not None:
             problems += positive_problems(variance=variance)
+        if not isinstance(mirrored, bool):
+            problems.append(f"mirrored is {mirrored!r}; give True or False")
         refuse(problems, about="InContextRegression")
+        self.mirrored = mirrored
         self.d_x, self.d_y, self.pairs = int(d_x), int(d_y), int(pairs)
         self.variance = 1 / self.d_x if variance is None else float(variance)
 
@@ -81,6 +97,15 @@ class InContextRegression(Task):
         return LinearAttention(step * reads_y, reads_x, reads_x)
 
     def sample(self, key: PRNGKeyArray, batch: int) -> Batch:
+        if not self.mirrored:
+            return self.sequences(key, batch)
+        half = self.sequences(key, -(-batch // 2))
+        sign = jnp.where(jnp.arange(self.d_in) < self.d_x, 1.0, -1.0)
+        inputs = jnp.concatenate([half.inputs, half.inputs * sign])[:batch]
+        return Batch(inputs, jnp.concatenate([half.targets, -half.targets])[:batch])
+
+    def sequences(self, key: PRNGKeyArray, batch: int) -> Batch:
+        """Independent sequences."""
         x_key, W_key = jax.random.split(key)
         bound = math.sqrt(3)
         xs = jax.random.uniform(x_key, (batch, self.time, self.d_x), minval=-bound, maxval=bound)
@@ -102,11 +127,15 @@ class InContextRegression(Task):
 
     def validation(self) -> "InContextRegression":
         """W* of twice the variance, as in the paper."""
-        return InContextRegression(self.d_x, self.d_y, self.pairs, 2 * self.variance)
+        return InContextRegression(
+            self.d_x, self.d_y, self.pairs, 2 * self.variance, mirrored=self.mirrored
+        )
 
     def with_length(self, length: int) -> "InContextRegression":
         """The same task with `length` pairs before the query."""
-        return InContextRegression(self.d_x, self.d_y, length, self.variance)
+        return InContextRegression(
+            self.d_x, self.d_y, length, self.variance, mirrored=self.mirrored
+        )
 
 
 def optimal_step(

@@ -1,0 +1,234 @@
+"""Figure 2's picture: sorting keeps the function, shares are of variance, counts are medians."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from teachers import attention, random_gated
+
+import underhood as uh
+from underhood.analysis.roles import kinds
+from underhood.experiments.figure2 import (
+    Picture,
+    in_order,
+    judge,
+    swapped,
+    typical,
+    written_share,
+)
+from underhood.experiments.verdicts import overall
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+# λ that roles are read from, and some that round to the same two digits.
+DECAYS = (0.0, 0.012, 0.3, 0.5, 0.7, 0.988, 1.0)
+
+
+def tokens(rnn: uh.GatedRNN) -> np.ndarray:
+    return np.random.default_rng(5).normal(size=(6, rnn.d_in))
+
+
+def outputs(rnn: uh.GatedRNN) -> np.ndarray:
+    """Eq. 2 in NumPy, which compiles nothing for a new size."""
+    state, found = np.zeros(rnn.neurons), []
+    for x in tokens(rnn):
+        z = np.append(x, 1)
+        state = np.asarray(rnn.decay) * state + (rnn.W_in_m @ z) * (rnn.W_in_x @ z)
+        found.append(rnn.D @ ((rnn.W_out_m @ state) * (rnn.W_out_x @ state)))
+    return np.array(found)
+
+
+def check_order(rnn: uh.GatedRNN) -> None:
+    """Memory before queries, and what the figure says of the two rows of every gate."""
+    decay = np.asarray(rnn.decay)
+    assert np.all(np.diff(np.round(decay, 2)) <= 0)
+    assert np.all(np.abs(rnn.W_in_x[:, -1]) >= np.abs(rnn.W_in_m[:, -1]))
+    memory = decay > 0.5
+    m, x = (
+        np.linalg.norm(W[:, memory], axis=1) / np.linalg.norm(W, axis=1)
+        for W in (rnn.W_out_m, rnn.W_out_x)
+    )
+    assert np.all(m >= x - 1e-12)
+    assert np.all(np.diff(np.argmax(np.abs(rnn.W_out_m) * memory, axis=1)) >= 0)
+
+
+@settings(max_examples=50)
+@given(
+    d=st.integers(1, 4),
+    neurons=st.integers(1, 7),
+    gates=st.integers(1, 7),
+    seed=st.integers(0, 10**6),
+)
+def test_sorting_keeps_the_function_of_random_networks(d, neurons, gates, seed) -> None:
+    rng = np.random.default_rng(seed)
+    rnn = random_gated(rng, d, neurons, gates, 2, DECAYS)
+    found = in_order(rnn)
+    # Other orders of the same sums: rounding only.
+    expected = outputs(rnn)
+    size = max(np.abs(expected).max(), 1.0)
+    np.testing.assert_allclose(outputs(found), expected, rtol=1e-12, atol=1e-12 * size)
+    check_order(found)
+
+
+@pytest.mark.parametrize("form", ["minimal", "full"])
+def test_a_compiled_attention_keeps_its_function_and_shows_its_blocks(form: str) -> None:
+    built = uh.compile(attention(3), "gated_rnn", form).layer
+    rng = np.random.default_rng(0)
+    # Scrambled, so that there is something to sort.
+    neurons, gates = rng.permutation(built.neurons), rng.permutation(built.gate_width)
+    W_in = swapped(built.W_in_m, built.W_in_x, rng.random(built.neurons) < 0.5)
+    W_out = swapped(built.W_out_m, built.W_out_x, rng.random(built.gate_width) < 0.5)
+    scrambled = uh.GatedRNN(
+        W_in_m=W_in[0][neurons],
+        W_in_x=W_in[1][neurons],
+        decay=np.asarray(built.decay)[neurons],
+        W_out_m=W_out[0][gates][:, neurons],
+        W_out_x=W_out[1][gates][:, neurons],
+        D=built.D[:, gates],
+    )
+    found = in_order(scrambled)
+    xs = jnp.asarray(tokens(built))
+    np.testing.assert_allclose(found(xs), built(xs), rtol=1e-12, atol=1e-12)
+    check_order(found)
+    kind = kinds(np.asarray(found.decay))
+    memory = int(np.sum(kind == "memory"))
+    assert list(kind) == ["memory"] * memory + ["query"] * 3
+    # The blocks: one row of a gate reads memory alone, the other queries alone.
+    assert np.all(found.W_out_m[:, memory:] == 0) and np.all(found.W_out_x[:, :memory] == 0)
+
+
+def test_swapping_exchanges_some_rows() -> None:
+    m, x = np.arange(6.0).reshape(3, 2), -np.arange(6.0).reshape(3, 2)
+    new_m, new_x = swapped(m, x, np.array([True, False, True]))
+    np.testing.assert_array_equal(new_m, [x[0], m[1], x[2]])
+    np.testing.assert_array_equal(new_x, [m[0], x[1], m[2]])
+
+
+@pytest.mark.parametrize("form", ["minimal", "full"])
+def test_a_compiled_network_writes_products_into_memory_and_tokens_into_queries(form) -> None:
+    rnn = uh.compile(attention(4), "gated_rnn", form).layer
+    kind = kinds(np.asarray(rnn.decay))
+    assert written_share(rnn, kind == "memory", 2) == pytest.approx(1, abs=1e-12)
+    assert written_share(rnn, kind == "memory", 1) == pytest.approx(0, abs=1e-12)
+    assert written_share(rnn, kind == "query", 1) == pytest.approx(1, abs=1e-12)
+    assert written_share(rnn, kind == "query", 2) == pytest.approx(0, abs=1e-12)
+    assert written_share(rnn, kind == "other", 1) == 0
+
+
+def test_shares_are_of_the_variance_on_normal_tokens() -> None:
+    rnn = uh.GatedRNN(
+        # (x_1 + 1)(x_1 + 3) = x_1² + 4x_1 + 3 and 5(x_1 + x_2)x_2.
+        W_in_m=np.array([[1.0, 0, 1], [5, 5, 0]]),
+        W_in_x=np.array([[1.0, 0, 3], [0, 1, 0]]),
+        decay=np.ones(2),
+        W_out_m=np.eye(2),
+        W_out_x=np.eye(2),
+        D=np.eye(2),
+    )
+    first, second, both = np.array([[True, False], [False, True], [True, True]])
+    # Var(x_1²) = 2, Var(4x_1) = 16; constants vary not at all.
+    assert written_share(rnn, first, 2) == pytest.approx(2 / 18)
+    assert written_share(rnn, first, 1) == pytest.approx(16 / 18)
+    assert written_share(rnn, second, 2) == pytest.approx(1)
+    # Var(5x_1x_2 + 5x_2²) = 25 + 50.
+    assert written_share(rnn, both, 2) == pytest.approx((2 + 75) / (18 + 75))
+    assert written_share(rnn, both, 2) + written_share(rnn, both, 1) == pytest.approx(1)
+    # The same by drawing tokens.
+    xs = np.random.default_rng(0).normal(size=(200_000, 2))
+    parts = {2: xs[:, 0] ** 2, 1: 4 * xs[:, 0]}
+    for degree, part in parts.items():
+        share = np.var(part) / np.var(parts[1] + parts[2])
+        assert written_share(rnn, first, degree) == pytest.approx(share, rel=0.02)
+
+
+def test_nothing_written_has_no_share() -> None:
+    rnn = random_gated(np.random.default_rng(0), 2, 3, 2, 2, (1.0,))
+    assert written_share(rnn, np.zeros(3, bool), 2) == 0
+
+
+def picture(**counts: int) -> Picture:
+    rnn = random_gated(np.random.default_rng(0), 1, 1, 1, 1, (1.0,))
+    return Picture(rnn, rnn, np.zeros((0, 1, 1)), rnn, counts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        # The first whose counts are all the medians 14, 10 and 4.
+        ([(15, 11, 4), (14, 10, 4), (13, 9, 4), (14, 10, 4)], 1),
+        ([(12, 11, 1), (14, 10, 4), (16, 8, 8), (15, 12, 3), (13, 9, 4)], 1),
+        # Each median belongs to some student, but none has them all: the first one.
+        ([(14, 11, 3), (14, 10, 4), (15, 11, 4)], 0),
+        # Medians between two students.
+        ([(12, 8, 4), (14, 8, 6), (14, 10, 4), (16, 10, 6)], 0),
+        ([(9, 9, 0)], 0),
+    ],
+)
+def test_the_typical_student_has_the_median_counts(counts, expected: int) -> None:
+    names = ("neurons", "memory", "query")
+    found = [picture(**dict(zip(names, one, strict=True))) for one in counts]
+    assert typical(found) == expected
+
+
+PAPER = {
+    "neurons": 14,
+    "memory": 10,
+    "query": 4,
+    "other": 0,
+    "gate outputs": 13,
+    "merged": 11,
+    "degree 2 in memory": 0.999,
+    "degree 1 in queries": 0.999,
+    "loss, pruned": 1e-7,
+    "loss, polished": 1e-7,
+    "reduced neurons": 14,
+    "reduced gate outputs": 11,
+}
+
+
+def test_the_paper_s_counts_are_reproduced() -> None:
+    found = judge([PAPER] * 4, ", again")
+    assert len(found) == 11
+    assert {one.verdict for one in found} == {"reproduced"}
+    assert all(one.name.endswith(", again") and one.seeds == 4 for one in found)
+    # A median: one student of four that is otherwise changes nothing.
+    assert overall(one.verdict for one in judge([PAPER] * 3 + [OTHERWISE], "")) == "reproduced"
+
+
+# Each makes one number differ.
+CHANGES = {
+    "neurons": 15,
+    "memory": 9,
+    "query": 5,
+    "other": 1,
+    "gate outputs": 14,
+    "merged": 12,
+    "degree 2 in memory": 0.98,
+    "degree 1 in queries": 0.98,
+    "loss, polished": 1.1e-7,
+    "reduced neurons": 13,
+    "reduced gate outputs": 12,
+}
+OTHERWISE = {**PAPER, **CHANGES}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_another_count_differs_in_one_number(name: str) -> None:
+    verdicts = [one.verdict for one in judge([{**PAPER, name: CHANGES[name]}] * 4, "")]
+    assert sorted(verdicts) == ["differs"] + ["reproduced"] * 10
+
+
+def test_students_that_were_not_polished_are_judged_by_the_rest() -> None:
+    names = ("loss, polished", "reduced neurons", "reduced gate outputs")
+    others = {name: value for name, value in OTHERWISE.items() if name not in names}
+    found = {one.name: one for one in judge([PAPER] * 4 + [others] * 12, "")}
+    kept = ("loss recovered", "reduced neurons", "reduced gate outputs")
+    assert {found[name].verdict for name in kept} == {"reproduced"}
+    assert {found[name].seeds for name in kept} == {4}
+    assert found["neurons"].verdict == "differs" and found["neurons"].seeds == 16
+
+
+def test_fewer_gate_outputs_and_a_lower_loss_are_no_worse() -> None:
+    fewer = {**PAPER, "gate outputs": 10, "merged": 10, "loss, polished": 1e-12}
+    assert overall(one.verdict for one in judge([fewer] * 4, "")) == "reproduced"

@@ -1,0 +1,306 @@
+"""What is found in networks built by hand to recall in the ways of the paper (Appendix D.3)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scrambles import orthogonal, swapped_branches
+from teachers import random_side
+
+import underhood as uh
+from underhood.experiments import recall_gated, recall_side
+from underhood.experiments.recall import accuracy_of, numbers_on_accuracy
+from underhood.experiments.recall_gated import ITEMS, algorithm, queried, received
+from underhood.experiments.recall_side import matrices_of, oriented, structure
+from underhood.tasks import AssociativeRecall
+
+pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+
+TASK = AssociativeRecall()
+S = TASK.symbols
+EYE = np.eye(S)
+# The number that stands for each x, and another one: +1 and −1 in turn.
+VALUE, SIGN = np.linspace(-0.5, 1.5, S), np.cos(np.pi * np.arange(S))
+
+
+def gated(reads_y, values, asked, W_out_m, W_out_x, D) -> uh.GatedRNN:
+    """Memory neuron i receives (reads_y[i]·y)(values[i]·x), query neuron j asked[j]·x."""
+    n, q = len(values), len(asked)
+    nothing = np.zeros((n + q, 2 * S + 1))
+    W_in_m, W_in_x = nothing.copy(), nothing.copy()
+    W_in_m[:n, S:-1], W_in_x[:n, :S] = reads_y, values
+    W_in_m[n:, -1], W_in_x[n:, :S] = 1, asked
+    decay = np.concatenate([np.ones(n), np.zeros(q)])
+    return uh.GatedRNN(
+        W_in_m=W_in_m, W_in_x=W_in_x, decay=decay, W_out_m=W_out_m, W_out_x=W_out_x, D=D
+    )
+
+
+def squared(reads_y, values, asked, memory) -> uh.GatedRNN:
+    """Scores −(memory[y]·h − query)², one query neuron."""
+    apart = np.hstack([memory, -np.ones((S, 1))])
+    return gated(reads_y, values, asked[None], apart, apart, -EYE)
+
+
+def the_paper_s() -> uh.GatedRNN:
+    return squared(EYE, np.tile(VALUE, (S, 1)), VALUE, EYE)
+
+
+def mixed() -> uh.GatedRNN:
+    """The same function, the memory turned by an orthogonal matrix."""
+    turn = orthogonal(np.random.default_rng(0), S)
+    return squared(turn, np.tile(VALUE, (S, 1)), VALUE, turn.T)
+
+
+def two_values() -> uh.GatedRNN:
+    """Every other y keeps another number of its x."""
+    return squared(EYE, np.where(np.arange(S)[:, None] % 2, SIGN, VALUE), VALUE, EYE)
+
+
+def another_query() -> uh.GatedRNN:
+    """The query neuron holds a number that has nothing to do with the stored one."""
+    centred = VALUE - VALUE.mean()
+    other = SIGN - centred * (SIGN @ centred) / (centred @ centred)
+    return squared(EYE, np.tile(VALUE, (S, 1)), other, EYE)
+
+
+def a_product() -> uh.GatedRNN:
+    """Scores v_query·v_stored."""
+    stored, query = np.hstack([EYE, np.zeros((S, 1))]), np.repeat([[0.0] * S + [1]], S, axis=0)
+    return gated(EYE, np.tile(VALUE, (S, 1)), VALUE[None], stored, query, EYE)
+
+
+def two_numbers() -> uh.GatedRNN:
+    """Two numbers stand for each x: scores −|v_query − v_stored|² with vectors v."""
+    values = np.repeat([VALUE, SIGN], S, axis=0)
+    picks = np.kron(np.eye(2), np.ones((S, 1)))
+    apart = np.hstack([np.eye(2 * S), -picks])
+    both = np.hstack([EYE, EYE])
+    return gated(both.T, values, np.array([VALUE, SIGN]), apart, apart, -both)
+
+
+def test_the_paper_s_algorithm_is_found_in_full() -> None:
+    found = algorithm(the_paper_s(), TASK)
+    counts = {name: found[name] for name in ("neurons", "memory", "query", "other")}
+    assert counts == {"neurons": 9, "memory": 8, "query": 1, "other": 0}
+    assert {name: found[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
+    verdicts = recall_gated.judge([found] * 4, TASK, attention=72)
+    assert {one.verdict for one in verdicts} == {"reproduced"}
+
+
+def test_the_paper_s_algorithm_is_always_right() -> None:
+    # The turned memory too; one number in the query and two in the memory are not.
+    assert accuracy_of(the_paper_s(), TASK) == accuracy_of(mixed(), TASK) == 1
+    assert accuracy_of(two_values(), TASK) < 0.9
+
+
+def test_what_neurons_receive_is_what_they_are_fed() -> None:
+    rng = np.random.default_rng(1)
+    W_m, W_x = rng.normal(size=(2, 5, 2 * S + 1))
+    unused = np.zeros((1, 5))
+    rnn = uh.GatedRNN(
+        W_in_m=W_m,
+        W_in_x=W_x,
+        decay=np.ones(5),
+        W_out_m=unused,
+        W_out_x=unused,
+        D=np.zeros((S, 1)),
+    )
+    G, asked = received(rnn, S), queried(rnn, S)
+    assert G.shape == (5, S, S) and asked.shape == (5, S)
+    pairs = np.array([np.concatenate([EYE[x], EYE[y]]) for x in range(S) for y in range(S)])
+    written = np.asarray(rnn.gate_in(jnp.asarray(pairs))).reshape(S, S, 5)
+    np.testing.assert_allclose(G, np.moveaxis(written, 2, 0), rtol=1e-12, atol=1e-12)
+    queries = np.hstack([EYE, np.zeros((S, S))])
+    written = np.asarray(rnn.gate_in(jnp.asarray(queries)))
+    np.testing.assert_allclose(asked, written.T, rtol=1e-12, atol=1e-12)
+
+
+# What each network keeps of the items, and what falls below these numbers.
+VIOLATIONS = {
+    mixed: ({"one y each": 0.6}, {"one value", "same value", "squares", "in general"}),
+    two_values: ({"one value": 0.8, "squares": 0.5}, {"one y each"}),
+    another_query: ({"same value": 1e-9, "squares": 0.1}, {"one y each", "one value"}),
+    a_product: ({"squares": 0.6, "in general": 0.6}, {"one y each", "one value", "same value"}),
+    two_numbers: ({"one value": 0.8, "squares": 0.9}, {"one y each", "in general"}),
+}
+
+
+@pytest.mark.parametrize("build", VIOLATIONS, ids=lambda build: build.__name__)
+def test_each_item_falls_where_a_network_does_otherwise(build) -> None:
+    fallen, kept = VIOLATIONS[build]
+    found = algorithm(build(), TASK)
+    for name, limit in fallen.items():
+        assert found[name] < limit, name
+    for name in kept:
+        assert found[name] == pytest.approx(1), name
+    differing = {
+        one.name
+        for one in recall_gated.judge([found] * 4, TASK, attention=72)
+        if one.verdict == "differs"
+    }
+    assert set(fallen) <= differing and not kept & differing
+
+
+def test_vectors_of_numbers_take_twice_the_neurons() -> None:
+    found = algorithm(two_numbers(), TASK)
+    assert (found["memory"], found["query"]) == (2 * S, 2)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 1.0])
+def test_without_memory_or_query_nothing_is_found(decay: float) -> None:
+    rnn = the_paper_s()
+    weights = {name: getattr(rnn, name) for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "D")}
+    found = algorithm(uh.GatedRNN(**weights, decay=np.full(S + 1, decay)), TASK)
+    assert [found[name] for name in ITEMS] == [0] * len(ITEMS)
+    assert found["other"] == (S + 1 if decay == 0.5 else 0)
+
+
+def test_a_shift_of_all_values_changes_no_item() -> None:
+    found = algorithm(squared(EYE, np.tile(VALUE + 10, (S, 1)), VALUE + 10, EYE), TASK)
+    assert {name: found[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
+
+
+def test_what_y_alone_writes_hides_no_value() -> None:
+    # Every y comes once, so these numbers are the same in every sequence.
+    shifts = np.random.default_rng(3).normal(size=(S, 1))
+    found = algorithm(squared(EYE, VALUE + shifts, VALUE, EYE), TASK)
+    assert found["one value"] == pytest.approx(1) and found["same value"] == pytest.approx(1)
+
+
+def test_the_best_of_the_query_neurons_counts() -> None:
+    asked = np.array([SIGN, VALUE])
+    apart = np.hstack([EYE, np.tile([[0, -1]], (S, 1))])
+    found = algorithm(gated(EYE, np.tile(VALUE, (S, 1)), asked, apart, apart, -EYE), TASK)
+    assert found["query"] == 2 and found["same value"] == pytest.approx(1)
+
+
+def from_matrices(A: np.ndarray, B: np.ndarray) -> uh.SideGatedRNN:
+    """W_x^in = W^side = [A | 0], W_m^in = [0 | B], D = Bᵀ, λ = 1."""
+    left, right = np.hstack([A, np.zeros_like(A)]), np.hstack([np.zeros_like(B), B])
+    return uh.SideGatedRNN(W_in_m=right, W_in_x=left, decay=np.ones(len(A)), W_side=left, D=B.T)
+
+
+READS = ("W_in_x reads x", "W_side reads x", "W_in_m reads y")
+AGREE = ("W_in_x and W_side", "D and B")
+
+
+def test_the_paper_s_weights_read_and_agree_as_it_says() -> None:
+    A, B = np.random.default_rng(0).normal(size=(2, 11, S))
+    rnn = from_matrices(A, B)
+    M = matrices_of(rnn, S)
+    found = structure(rnn, M, S)
+    assert {name: found[name] for name in READS} == dict.fromkeys(READS, 1.0)
+    assert {name: found[name] for name in AGREE} == pytest.approx(dict.fromkeys(AGREE, 1.0))
+    assert (found["neurons"], found["not memory"]) == (11, 0)
+    # M(x, y) = Bᵀ diag(By ⊙ Ax) A; rank 1 is not a matter of the formula.
+    for x, y in ((0, 0), (3, 5), (7, 2)):
+        np.testing.assert_allclose(M[x, y], B.T @ np.diag(B[:, y] * A[:, x]) @ A)
+    assert found["second singular value"] > 0.3
+
+
+def test_signs_and_scales_of_neurons_change_no_agreement() -> None:
+    rng = np.random.default_rng(1)
+    rnn = from_matrices(*rng.normal(size=(2, 11, S)))
+    a, b, c = rng.uniform(0.5, 2, size=(3, 11)) * rng.choice([-1, 1], size=(3, 11))
+    scaled = uh.SideGatedRNN(
+        W_in_m=rnn.W_in_m * a[:, None],
+        W_in_x=rnn.W_in_x * b[:, None],
+        decay=np.ones(11),
+        W_side=rnn.W_side * c[:, None],
+        D=rnn.D / (a * b * c),
+    )
+    np.testing.assert_allclose(matrices_of(scaled, S), matrices_of(rnn, S), atol=1e-12)
+    found = structure(scaled, matrices_of(scaled, S), S)
+    assert {name: found[name] for name in AGREE} == pytest.approx(dict.fromkeys(AGREE, 1.0))
+    # Other matrices do not agree.
+    A, B = rng.normal(size=(2, 11, S))
+    other = uh.SideGatedRNN(
+        W_in_m=rnn.W_in_m,
+        W_in_x=rnn.W_in_x,
+        decay=np.array([0.5] + [1.0] * 10),
+        W_side=np.hstack([A, A]),
+        D=B.T,
+    )
+    found = structure(other, matrices_of(other, S), S)
+    assert found["W_side reads x"] == pytest.approx(0.5) and found["not memory"] == 1
+    assert found["W_in_x and W_side"] < 0.6 and found["D and B"] < 0.6
+
+
+def test_attention_adds_one_positive_peak_and_nothing_else() -> None:
+    rnn = oriented(uh.compile(TASK.best_attention(), "side_gated_rnn").layer, S)
+    M = matrices_of(rnn, S)
+    for x in range(S):
+        for y in range(S):
+            np.testing.assert_array_equal(M[x, y], np.outer(EYE[y], EYE[x]))
+    found = structure(rnn, M, S)
+    assert found["second singular value"] == found["negative peak"] == 0
+    assert found["peak at (y, x)"] == 1
+    assert {name: found[name] for name in READS} == dict.fromkeys(READS, 1.0)
+    verdicts = {one.name: one.verdict for one in recall_side.judge([found] * 4)}
+    # The paper's students have a negative peak beside it, and attention has not.
+    assert verdicts.pop("negative over positive peak") == "differs"
+    assert set(verdicts.values()) == {"reproduced"}
+
+
+def test_peaks_are_read_off_the_matrices() -> None:
+    rnn = from_matrices(EYE, EYE)
+    x, y = np.indices((S, S))
+    M = np.zeros((S, S, S, S))
+    M[x, y, y, x], M[x, y, (y + 1) % S, x] = 2, -1.5
+    found = structure(rnn, M, S)
+    assert found["peak at (y, x)"] == 1
+    assert found["negative peak"] == pytest.approx(0.75)
+    assert found["second singular value"] == pytest.approx(0, abs=1e-12)
+    # Half of the pairs peak elsewhere; a second direction half as strong.
+    M[x, y, (y + 1) % S, (x + 1) % S] = np.where(x % 2, 1.0, 4.0)
+    found = structure(rnn, M, S)
+    assert found["peak at (y, x)"] == 0.5
+    assert found["second singular value"] > 0.3
+
+
+def test_a_pair_adds_its_matrix_to_the_answers() -> None:
+    symbols = 3
+    rnn = random_side(np.random.default_rng(0), 2 * symbols, 5, symbols, (1.0,))
+    M = matrices_of(rnn, symbols)
+    x, y, asked = np.indices((symbols, symbols, symbols)).reshape(3, -1)
+    pairs = np.hstack([np.eye(symbols)[x], np.eye(symbols)[y]])
+    queries = np.hstack([np.eye(symbols)[asked], np.zeros((len(asked), symbols))])
+    answers = jax.vmap(rnn)(jnp.stack([pairs, queries], axis=1))[:, -1]
+    # What the query writes itself comes on top.
+    alone = jax.vmap(rnn)(jnp.stack([0 * pairs, queries], axis=1))[:, -1]
+    np.testing.assert_allclose(M[x, y, :, asked], answers - alone, rtol=1e-9, atol=1e-12)
+
+
+def test_orienting_undoes_swaps_and_keeps_the_function() -> None:
+    rng = np.random.default_rng(2)
+    straight = from_matrices(*rng.normal(size=(2, 11, S)))
+    swapped = swapped_branches(straight, rng)
+    exchanged = np.any(swapped.W_in_x != straight.W_in_x, axis=1)
+    assert exchanged.any() and not exchanged.all()
+    found = oriented(swapped, S)
+    for name in ("W_in_m", "W_in_x", "W_side", "D"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(straight, name))
+    # A network of no such form keeps its function too.
+    rnn = random_side(rng, 2 * S, 7, S, (0.0, 0.5, 1.0))
+    turned = oriented(rnn, S)
+    assert np.any(turned.W_in_x != rnn.W_in_x)
+    xs = jnp.asarray(rng.normal(size=(6, 2 * S)))
+    np.testing.assert_allclose(turned(xs), rnn(xs), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], "reproduced"),
+        ([1.0, 1.0, 1.0, 0.9999], "differs"),
+        ([1.0, 1.0, 1.0, None], "differs"),
+        ([1.0, 1.0, 1.0], "not judged"),
+    ],
+)
+def test_every_student_must_be_right_on_every_sequence(accuracies, expected: str) -> None:
+    rows = [{"accuracy": one, "accuracy, pruned": 1.0} for one in accuracies]
+    trained, pruned = numbers_on_accuracy(rows)
+    assert trained.verdict == expected
+    assert pruned.verdict == ("reproduced" if len(rows) >= 4 else "not judged")
+    assert trained.value == min(0.0 if one is None else one for one in accuracies)

@@ -1,0 +1,239 @@
+"""Sweeps over sizes: where planted losses fall, and what is said about it."""
+
+import jax
+import numpy as np
+import pytest
+
+from underhood.experiments.sizes import (
+    ALONE,
+    CLOSE,
+    FLOOR,
+    Sweep,
+    from_here_on,
+    judge,
+    numbers_of,
+    steepest_fall,
+    students_of,
+)
+from underhood.tasks import InContextRegression
+from underhood.training import Recipe, Run
+
+TASK = InContextRegression()
+PREDICTED, GATES = 12, 9
+COUNTS = (6, 9, 12, 18, 24, 30)
+# Too small, and the function itself.
+BAD, GOOD = 1e-2, 1e-6
+
+
+@pytest.mark.parametrize(
+    ("medians", "expected"),
+    [
+        ([1, 1, 1e-3, 1e-3], 30),
+        # The largest factor counts, not the largest difference.
+        ([1, 1e-1, 1e-3, 1e-4], 30),
+        ([1e-2, 1e-2, 1e-2, 1e-7], 40),
+        # A rise before it changes nothing.
+        ([1e-3, 1, 1e-2, 1e-3], 30),
+        # Of two equal falls the first.
+        ([1, 0.25, 0.25, 0.0625], 20),
+        # Nothing falls.
+        ([1, 1, 1, 1], None),
+        ([1, 2, 3, 4], None),
+        ([1], None),
+        ([], None),
+    ],
+)
+def test_the_steepest_fall_ends_where_the_logarithm_drops_most(medians, expected) -> None:
+    counts = (10, 20, 30, 40)[: len(medians)]
+    assert steepest_fall(counts, np.array(medians, float)) == expected
+
+
+@pytest.mark.parametrize(
+    ("holds", "expected"),
+    [
+        ([True, True, True], 10),
+        ([False, True, True], 20),
+        ([True, False, True], 30),
+        ([True, True, False], None),
+        ([False, False, False], None),
+        ([], None),
+    ],
+)
+def test_from_here_on_looks_at_all_larger_sizes(holds, expected) -> None:
+    assert from_here_on((10, 20, 30)[: len(holds)], np.array(holds, bool)) == expected
+
+
+def planted(values: dict[int, list[float]]) -> np.ndarray:
+    return np.array([values[count] for count in COUNTS])
+
+
+def falling_at(size: int) -> dict[int, list[float]]:
+    """Four seeds that all compute the function from one size on."""
+    return {count: [GOOD if count >= size else BAD] * 4 for count in COUNTS}
+
+
+def lucky(size: int, earlier: int) -> dict[int, list[float]]:
+    """The same, but one seed computes the function already at an earlier size."""
+    return {**falling_at(size), earlier: [BAD, BAD, GOOD, BAD]}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # From the predicted size to twice that.
+        (falling_at(12), {"fall": 12, "smallest": 12, "all": 12}),
+        (falling_at(24), {"fall": 24, "smallest": 24, "all": 24}),
+        (lucky(24, 12), {"fall": 24, "smallest": 12, "all": 24}),
+    ],
+)
+def test_sizes_up_to_twice_the_predicted_are_reproduced(values, expected) -> None:
+    found = numbers_of("neurons", COUNTS, planted(values), PREDICTED, 4)
+    assert {one.name: one.value for one in found} == {
+        f"{name}, neurons": value for name, value in expected.items()
+    }
+    assert {one.verdict for one in found} == {"reproduced"}
+    assert {one.rule for one in found} == {"12 ≤ neurons ≤ 24"}
+    assert {one.paper for one in found} == {PREDICTED}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # Below the predicted size, where theory allows none; beyond twice that.
+        (falling_at(9), {"fall": "differs", "smallest": "differs", "all": "differs"}),
+        (falling_at(30), {"fall": "differs", "smallest": "differs", "all": "differs"}),
+        (lucky(12, 9), {"fall": "reproduced", "smallest": "differs", "all": "reproduced"}),
+        (lucky(30, 12), {"fall": "differs", "smallest": "reproduced", "all": "differs"}),
+        # A larger size that fails again: not all from there on.
+        (
+            {**falling_at(12), 24: [BAD] * 4},
+            {"fall": "reproduced", "smallest": "reproduced", "all": "differs"},
+        ),
+        # No size matters: no fall, and the smallest students do what the largest do.
+        (
+            {count: [BAD] * 4 for count in COUNTS},
+            {"fall": "differs", "smallest": "differs", "all": "differs"},
+        ),
+    ],
+)
+def test_other_sizes_differ(values, expected) -> None:
+    found = numbers_of("neurons", COUNTS, planted(values), PREDICTED, 4)
+    assert {one.name.split(",")[0]: one.verdict for one in found} == expected
+
+
+def test_three_seeds_are_not_judged() -> None:
+    for size in (9, 12):
+        found = numbers_of("neurons", COUNTS, planted(falling_at(size))[:, :3], PREDICTED, 3)
+        assert [one.value for one in found] == [size] * 3
+        assert {one.verdict for one in found} == {"not judged"}
+
+
+def test_close_to_the_largest_students_counts_as_computing_the_function() -> None:
+    nearly = {**falling_at(18), 12: [0.99 * CLOSE * GOOD] * 4}
+    not_quite = {**falling_at(18), 12: [1.01 * CLOSE * GOOD] * 4}
+    for values, size in ((nearly, 12), (not_quite, 18)):
+        _, smallest, settled = numbers_of("neurons", COUNTS, planted(values), PREDICTED, 4)
+        assert smallest.value == settled.value == size
+
+
+def test_the_two_axes_of_a_sweep() -> None:
+    plan = Sweep((6, 12), (3, 9), 4, Recipe(steps=7))
+    sizes = plan.sizes(predicted=10)
+    assert sizes == {6: (6, 6), 12: (12, 12), ALONE + 3: (20, 3), ALONE + 9: (20, 9)}
+    assert Sweep((6, 12), (), 4, Recipe(steps=7)).sizes(10) == {6: (6, 6), 12: (12, 12)}
+    student = students_of(TASK, sizes)(ALONE + 3, key=jax.random.key(0))
+    assert (student.neurons, student.gate_width) == (20, 3)
+    assert (student.d_in, student.d_out) == (TASK.d_in, TASK.d_out)
+
+
+def run_of(excess: dict[int, list[float | None]]) -> Run:
+    """A run whose members have these excesses over the best attention, None where lost."""
+    rows = tuple(
+        {
+            "seed": seed,
+            "width": width,
+            "loss": None if above is None else TASK.best_loss + above * TASK.scale,
+        }
+        for width, values in excess.items()
+        for seed, above in enumerate(values)
+    )
+    return Run(rows, np.array([5, 10]), np.ones((len(rows), 2)), [])
+
+
+def judged(excess: dict[int, list[float | None]], gates: tuple[int, ...] = ()):
+    plan = Sweep(COUNTS, gates, 4, Recipe(steps=10))
+    run = run_of(excess)
+    return judge(run, plan.sizes(PREDICTED), TASK, plan, PREDICTED, GATES, 4)
+
+
+def test_a_sweep_is_judged_by_excesses_over_the_best_attention() -> None:
+    found = judged(falling_at(12))
+    assert [one.value for one in found.numbers] == [12, 12, 12]
+    assert [one.verdict for one in found.numbers] == ["reproduced"] * 3
+    rows = {row["neurons"]: row for row in found.rows}
+    assert rows[9]["median"] == pytest.approx(BAD)
+    assert rows[12]["median"] == pytest.approx(GOOD)
+    assert (rows[9]["compute it"], rows[12]["compute it"]) == ("0 of 4", "4 of 4")
+    assert (rows[9]["below 1e-3"], rows[12]["below 1e-3"]) == ("0 of 4", "4 of 4")
+    np.testing.assert_array_equal(found.arrays["sizes"], [[n, n] for n in COUNTS])
+    np.testing.assert_array_equal(found.arrays["predicted"], [PREDICTED, GATES])
+    np.testing.assert_allclose(found.arrays["excess"], planted(falling_at(12)), rtol=1e-6)
+    assert (found.seeds, found.steps) == ((0, 1, 2, 3), 10)
+
+
+def test_losses_below_the_best_attention_s_are_noise() -> None:
+    found = judged({**falling_at(12), 24: [-1e-3, GOOD, GOOD, GOOD]})
+    assert found.arrays["excess"][COUNTS.index(24), 0] == FLOOR
+    assert [one.verdict for one in found.numbers] == ["reproduced"] * 3
+
+
+def test_a_lost_member_found_nothing() -> None:
+    # One of four changes no median; three of four do, and the size no longer counts.
+    one, three = ([None] * lost + [GOOD] * (4 - lost) for lost in (1, 3))
+    found = judged({**falling_at(12), 12: one})
+    assert [number.value for number in found.numbers] == [12, 12, 12]
+    row = next(row for row in found.rows if row["neurons"] == 12)
+    # It counts as one that answers zero.
+    assert row["highest"] == (TASK.zero_loss - TASK.best_loss) / TASK.scale
+    assert row["compute it"] == "3 of 4"
+    np.testing.assert_array_equal(
+        np.isnan(found.arrays["excess"][COUNTS.index(12)]), [True, False, False, False]
+    )
+    found = judged({**falling_at(12), 12: three})
+    assert [number.value for number in found.numbers] == [18, 12, 18]
+
+
+def test_rows_find_their_place_whatever_their_order() -> None:
+    run = run_of(lucky(24, 12))
+    shuffled = [run.rows[place] for place in np.random.default_rng(0).permutation(len(run.rows))]
+    plan = Sweep(COUNTS, (), 4, Recipe(steps=10))
+    found = judge(
+        Run(tuple(shuffled), run.steps, run.losses, []),
+        plan.sizes(PREDICTED),
+        TASK,
+        plan,
+        PREDICTED,
+        GATES,
+        4,
+    )
+    assert [one.value for one in found.numbers] == [24, 12, 24]
+
+
+def test_gate_outputs_are_an_axis_of_their_own() -> None:
+    # Neurons fall at 24 and gate outputs at 9, each axis with a floor of its own.
+    gates = (6, 9, 12)
+    alone = {ALONE + m: [1e-9 if m >= 9 else 5e-5] * 4 for m in gates}
+    found = judged({**falling_at(24), **alone}, gates)
+    assert [(one.name, one.value, one.paper) for one in found.numbers] == [
+        ("fall, neurons", 24, 12),
+        ("smallest, neurons", 24, 12),
+        ("all, neurons", 24, 12),
+        ("fall, gate outputs", 9, 9),
+        ("smallest, gate outputs", 9, 9),
+        ("all, gate outputs", 9, 9),
+    ]
+    assert {one.verdict for one in found.numbers} == {"reproduced"}
+    last = {row["gate outputs"]: row for row in found.rows[len(COUNTS) :]}
+    assert {row["neurons"] for row in last.values()} == {2 * PREDICTED}
+    # 5e-5 would be close enough to the largest of the neurons' axis, but is not to its own.
+    assert (last[6]["compute it"], last[9]["compute it"]) == ("0 of 4", "4 of 4")
