@@ -265,8 +265,8 @@ def test_a_file_that_may_not_be_written_is_said_in_one_line(straight, forks, tmp
 
 
 @pytest.fixture
-def no_training(monkeypatch, straight) -> None:
-    # What others compare with is trained before this forbids it.
+def no_training(monkeypatch, finished, stopped) -> None:
+    # What the module shares is trained before this forbids it.
     def refuse(*_: Any) -> None:
         raise AssertionError("nothing is left to train")
 
@@ -661,6 +661,41 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
         "make_student gives other first weights",
     ),
 }
+
+
+def begun_elsewhere(folder: Path, **changes: Any) -> None:
+    """Settings as another device would have written them: its last digits give other checksums."""
+    settings = json.loads((folder / "settings.json").read_text())
+    settings["begun"]["device"] = "gpu (another)"
+    settings["first_weights"] = settings["task"]["numbers"] = "0" * 64
+    (folder / "settings.json").write_text(json.dumps(settings | changes))
+
+
+def test_a_run_of_another_device_is_known_by_its_sketch(tmp_path, finished, no_training) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
+    begun_elsewhere(folder)
+    assert_same(train(out=folder), uh.Run.load(finished))
+    sketch = json.loads((folder / "settings.json").read_text())["sketch"]
+    # Rounding is forgiven, other numbers are not, and without a sketch nothing is known.
+    near = json.loads(json.dumps(sketch))
+    near["first_weights"][0][1] *= 1 + 1e-6
+    begun_elsewhere(folder, sketch=near)
+    assert_same(train(out=folder), uh.Run.load(finished))
+    far = json.loads(json.dumps(sketch))
+    far["first_weights"][0][2] *= 1.01
+    for other in (far, {"first_weights": sketch["first_weights"]}, None):
+        begun_elsewhere(folder, sketch=other)
+        with pytest.raises(uh.BadInput, match="begun with other settings"):
+            train(out=folder)
+
+
+def test_on_the_same_device_the_checksums_count(tmp_path, finished, no_training) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
+    settings = json.loads((folder / "settings.json").read_text())
+    settings["first_weights"] = "0" * 64
+    (folder / "settings.json").write_text(json.dumps(settings))
+    with pytest.raises(uh.BadInput, match="other first weights"):
+        train(out=folder)
 
 
 @pytest.mark.parametrize("name", OTHERS)

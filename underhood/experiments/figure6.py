@@ -45,7 +45,7 @@ def run(setting: Setting) -> Outcome:
         tuple(numbers),
         tuple(rows),
         (
-            "At equal parameters: each architecture's best group with at most half as many again as "
+            "At equal parameters: the best group of each with at most half as many again as "
             "the rival's largest.",
         ),
         tuple(range(seeds)),
