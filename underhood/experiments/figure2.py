@@ -8,9 +8,11 @@ neurons           kept by `prune`: memory (λ ≥ 0.98), query (λ ≤ 0.02), ot
 degrees           of what is written, the share of its variance that has the degree of the
                   construction: products of two inputs into memory, single inputs into queries
 merged            gate outputs after `merge`, and the loss after polishing over that before merging;
-                  polishing and reducing are shown for the first POLISHED seeds
+                  polishing and reducing are shown for the first POLISHED seeds, where pruning
+                  has left at most LARGEST neurons (more take minutes each)
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +32,7 @@ from underhood.experiments.table1 import task_loss
 from underhood.experiments.verdicts import Number, equal, median_at_most
 from underhood.layers import GatedRNN
 
-POLISHED = 4
+POLISHED, LARGEST = 4, 60
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         "loss, pruned": before,
         "loss, merged": task_loss(joined.model, task),
     }
-    if seed >= POLISHED:
+    if seed >= POLISHED or small.neurons > LARGEST:
         return Picture(small, joined.model, kernels, None, row)
     polished = polish(joined.model, task, key=jax.random.key(seed))
     least = in_order(reduce(polished.model).model)
@@ -156,6 +158,15 @@ def judge(rows: list[dict[str, Any]], suffix: str) -> list[Number]:
             0.01,
             paper=0,
         ),
+        *(after_polishing(recovered, values, suffix) if recovered else []),
+    ]
+
+
+def after_polishing(
+    recovered: list[float], values: Callable[[str], list[float]], suffix: str
+) -> list[Number]:
+    """What fine-tuning and reduction make of the networks that were small enough."""
+    return [
         median_at_most(f"loss recovered{suffix}", recovered, 1.0, paper="recovered"),
         equal(f"reduced neurons{suffix}", values("reduced neurons"), 14),
         median_at_most(

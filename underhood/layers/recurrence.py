@@ -65,8 +65,8 @@ def best_form(constant: bool, time: int, backend: str) -> Form:
 def unrolled(time: int) -> int:
     """How many tokens of a nonlinear recurrence to run per turn of its loop.
 
-    An accelerator spends more on the turn than on a token (three times as fast for an LSTM of 13
-    tokens, unrolled, on an H200); a CPU gains nothing and compiles longer.
+    An accelerator spends more on the turn of a loop than on a token; a CPU gains nothing and
+    compiles longer.
     """
     return 1 if jax.default_backend() == "cpu" else min(time, UNROLLED)
 
