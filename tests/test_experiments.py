@@ -32,6 +32,8 @@ def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
         if result["arrays"]:
             arrays = safetensors.numpy.load_file(tmp_path / name / "arrays.safetensors")
             assert {key: list(array.shape) for key, array in arrays.items()} == result["arrays"]
+            drawn = (tmp_path / name / "figure.png").read_bytes()
+            assert drawn.startswith(b"\x89PNG") and len(drawn) > 5_000
     # table1 and figure2 share a run, and so do figure6 and figures 4a and 4b.
     runs = {path.name for path in (tmp_path / "runs").iterdir()}
     assert "teacher_student_smoke" in runs and not any("figure6" in one for one in runs)

@@ -169,6 +169,7 @@ def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.registry import EXPERIMENTS, SCALES
     from underhood.experiments.running import run_all, suggest
     from underhood.experiments.verdicts import DIFFERS
+    from underhood.report.pictures import draw
     from underhood.report.terminal import console, details, summary_table, verdict_table
 
     names = list(EXPERIMENTS) if "all" in command.names else list(dict.fromkeys(command.names))
@@ -182,11 +183,20 @@ def reproduce_command(command: Reproduce) -> int:
     out = command.out or Path("results") / command.scale
     started = time.monotonic()
     results = run_all(names, command.scale, command.seeds, out, resume=command.resume)
+    pictures = []
+    for result in results:
+        try:
+            pictures += [drawn] if (drawn := draw(out, result)) else []
+        except Exception as error:
+            # Results are written by now, and worth more than their pictures.
+            print(f"underhood: no picture of {result['experiment']}: {error}", file=sys.stderr)
     screen = console()
     for result in results:
         screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))
     screen.print(verdict_table(results))
     screen.print(summary_table(results, names))
+    if pictures:
+        print(f"{len(pictures)} pictures: {out}/NAME/figure.png")
     print(f"{len(results)} of {len(names)} experiments in {time.monotonic() - started:.0f} s")
     differs = any(result["verdict"] == DIFFERS for result in results)
     return 1 if len(results) < len(names) or (command.strict and differs) else 0
