@@ -1,5 +1,6 @@
 """Figure 2's picture: sorting keeps the function, shares are of variance, counts are medians."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import underhood as uh
 from underhood.analysis.roles import kinds
 from underhood.experiments.figure2 import (
     Picture,
+    block_share,
     in_order,
     judge,
     swapped,
@@ -177,6 +179,7 @@ PAPER = {
     "query": 4,
     "other": 0,
     "gate outputs": 13,
+    "in blocks": 0.95,
     "merged": 11,
     "degree 2 in memory": 0.999,
     "degree 1 in queries": 0.999,
@@ -187,9 +190,20 @@ PAPER = {
 }
 
 
+def test_blocks_are_whole_in_the_construction_and_broken_by_a_stray_weight() -> None:
+    rng = np.random.default_rng(3)
+    built = uh.compile(uh.LinearAttention(*rng.normal(size=(3, 3, 3)))).layer
+    ordered = in_order(built)
+    assert block_share(ordered) == 1
+    stray = np.asarray(ordered.W_out_m).copy()
+    stray[0, -1] = np.sqrt(np.sum(ordered.W_out_m**2) + np.sum(ordered.W_out_x**2))
+    broken = eqx.tree_at(lambda one: one.W_out_m, ordered, stray)
+    assert block_share(broken) == pytest.approx(0.5)
+
+
 def test_the_paper_s_counts_are_reproduced() -> None:
     found = judge([PAPER] * 4, ", again")
-    assert len(found) == 11
+    assert len(found) == 12
     assert {one.verdict for one in found} == {"reproduced"}
     assert all(one.name.endswith(", again") and one.seeds == 4 for one in found)
     # A median: one student of four that is otherwise changes nothing.
@@ -203,6 +217,7 @@ CHANGES = {
     "query": 5,
     "other": 1,
     "gate outputs": 14,
+    "in blocks": 0.85,
     "merged": 12,
     "degree 2 in memory": 0.98,
     "degree 1 in queries": 0.98,
@@ -216,7 +231,7 @@ OTHERWISE = {**PAPER, **CHANGES}
 @pytest.mark.parametrize("name", CHANGES)
 def test_another_count_differs_in_one_number(name: str) -> None:
     verdicts = [one.verdict for one in judge([{**PAPER, name: CHANGES[name]}] * 4, "")]
-    assert sorted(verdicts) == ["differs"] + ["reproduced"] * 10
+    assert sorted(verdicts) == ["differs"] + ["reproduced"] * 11
 
 
 def test_students_that_were_not_polished_are_judged_by_the_rest() -> None:

@@ -7,6 +7,8 @@ as medians over seeds. Beside them: what merging, polishing and reducing make of
 neurons           kept by `prune`: memory (λ ≥ 0.98), query (λ ≤ 0.02), other
 degrees           of what is written, the share of its variance that has the degree of the
                   construction: products of two inputs into memory, single inputs into queries
+blocks            of the output gates' squared weights, sorted so, those where one factor reads
+                  memory and the other queries; the paper's picture has three rows out of place
 merged            gate outputs after `merge`, and the loss after polishing over that before merging;
                   polishing and reducing are shown for the first POLISHED seeds, where pruning
                   has left at most LARGEST neurons (more take minutes each)
@@ -112,6 +114,7 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         "gate outputs": small.gate_width,
         "degree 2 in memory": written_share(small, kind == "memory", 2),
         "degree 1 in queries": written_share(small, kind == "query", 1),
+        "in blocks": block_share(small),
         "merged": joined.model.gate_width,
         "loss, pruned": before,
         "loss, merged": task_loss(joined.model, task),
@@ -158,6 +161,12 @@ def judge(rows: list[dict[str, Any]], suffix: str) -> list[Number]:
             0.01,
             paper=0,
         ),
+        median_at_most(
+            f"1 − in blocks{suffix}",
+            [1 - one for one in values("in blocks")],
+            0.1,
+            paper="majority",
+        ),
         *(after_polishing(recovered, values, suffix) if recovered else []),
     ]
 
@@ -194,6 +203,14 @@ def written_share(model: GatedRNN, which: np.ndarray, degree: int) -> float:
     variance = (form.reads[which] * spread) ** 2
     total = float(variance.sum())
     return float(variance[:, entry_degrees(form.d_in) == degree].sum()) / total if total else 0.0
+
+
+def block_share(model: GatedRNN) -> float:
+    """Of the squared weights of ordered output gates, those that the construction has too."""
+    memory = np.asarray(model.decay) > 0.5
+    m, x = np.asarray(model.W_out_m) ** 2, np.asarray(model.W_out_x) ** 2
+    total = float(m.sum() + x.sum())
+    return float(m[:, memory].sum() + x[:, ~memory].sum()) / total if total else 0.0
 
 
 def in_order(model: GatedRNN) -> GatedRNN:
