@@ -183,7 +183,7 @@ PAPER = {
     "merged": 11,
     "degree 2 in memory": 0.999,
     "degree 1 in queries": 0.999,
-    "loss, pruned": 1e-7,
+    "loss, trained": 1e-7,
     "loss, polished": 1e-7,
     "reduced neurons": 14,
     "reduced gate outputs": 11,

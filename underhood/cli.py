@@ -43,7 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
         where = f" {error.filename}" if error.filename else ""
         return complain(f"cannot use{where}: {error.strerror or error}.", 2)
     except KeyboardInterrupt:
-        return complain("interrupted.", 130)
+        words = sys.argv[1:] if arguments is None else arguments
+        kept = "; what is done is kept, and --resume goes on" if "reproduce" in words else ""
+        return complain(f"interrupted{kept}.", 130)
 
 
 def complain(message: str, status: int) -> int:
@@ -172,10 +174,10 @@ def reproduce_command(command: Reproduce) -> int:
     from underhood.report.pictures import draw
     from underhood.report.terminal import console, details, summary_table, verdict_table
 
-    names = list(EXPERIMENTS) if "all" in command.names else list(dict.fromkeys(command.names))
-    for name in names:
-        if name not in EXPERIMENTS:
+    for name in command.names:
+        if name not in (*EXPERIMENTS, "all"):
             raise BadInput(f"Unknown experiment {name!r}.{suggest(name, EXPERIMENTS)}")
+    names = list(EXPERIMENTS) if "all" in command.names else list(dict.fromkeys(command.names))
     if command.scale not in SCALES:
         raise BadInput(f"Unknown scale {command.scale!r}.{suggest(command.scale, SCALES)}")
     if command.seeds is not None and command.seeds < 1:

@@ -9,7 +9,7 @@ degrees           of what is written, the share of its variance that has the deg
                   construction: products of two inputs into memory, single inputs into queries
 blocks            of the output gates' squared weights, sorted so, those where one factor reads
                   memory and the other queries; the paper's picture has three rows out of place
-merged            gate outputs after `merge`, and the loss after polishing over that before merging;
+merged            gate outputs after `merge`, and the loss after polishing over the trained one;
                   polishing and reducing are shown for the first POLISHED seeds, where pruning
                   has left at most LARGEST neurons (more take minutes each)
 """
@@ -104,7 +104,6 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         joined.groups, key=lambda one: (len(one.gates) - one.products, len(one.gates)), default=None
     )
     kernels = np.zeros((0, small.neurons, small.neurons)) if largest is None else largest.kernel
-    before = task_loss(small, task)
     row: dict[str, Any] = {
         "seed": seed,
         "neurons": small.neurons,
@@ -116,7 +115,8 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         "degree 1 in queries": written_share(small, kind == "query", 1),
         "in blocks": block_share(small),
         "merged": joined.model.gate_width,
-        "loss, pruned": before,
+        "loss, trained": task_loss(in_float64(model), task),
+        "loss, pruned": task_loss(small, task),
         "loss, merged": task_loss(joined.model, task),
     }
     if seed >= POLISHED or small.neurons > LARGEST:
@@ -138,7 +138,7 @@ def judge(rows: list[dict[str, Any]], suffix: str) -> list[Number]:
         return [row[name] for row in rows if name in row]
 
     recovered = [
-        after / max(row["loss, pruned"], 1e-300)
+        after / max(row["loss, trained"], 1e-300)
         for row in rows
         if (after := row.get("loss, polished")) is not None
     ]

@@ -11,7 +11,7 @@ from typing import Any
 
 from underhood.experiments.display import FAILED, Display
 from underhood.experiments.registry import EXPERIMENTS
-from underhood.experiments.results import check_format, judge, write
+from underhood.experiments.results import ARRAYS, check_format, judge, write
 from underhood.experiments.setting import Setting
 from underhood.layers.checks import BadInput
 from underhood.training.provenance import provenance
@@ -98,8 +98,11 @@ def finished(
         result = json.loads(path.read_text(encoding="utf-8"))
         origin = result["provenance"]
         same = result["scale"] == scale and origin["asked"] == seeds
+        whole = {"experiment", "verdict", "numbers", "rows", "notes", "arrays"} <= result.keys()
+        # Figures are drawn from the arrays; without them it is not finished.
+        whole = whole and (not result["arrays"] or (path.parent / ARRAYS).exists())
     except (OSError, ValueError, KeyError, TypeError):
         return None
     # A changed source tree has no name to compare.
     known = commit is not None and not commit.endswith("+") and origin.get("commit") == commit
-    return result if same and known else None
+    return result if same and known and whole else None

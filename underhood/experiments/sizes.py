@@ -11,7 +11,7 @@ fall       the size at the end of the steepest fall of the median between neighb
            the predicted size to twice that (the paper's "around twice as many neurons")
 smallest   the smallest size at which some student computes the function; never below the
            predicted size, where theory allows none, and at most twice that
-all        the smallest size from which on the median student does: the same limits
+median     the smallest size from which on the median student does: the same limits
 """
 
 import itertools
@@ -159,7 +159,7 @@ def numbers_of(
         verdict = verdict if seeds >= 4 else NOT_JUDGED
         return Number(f"{name}, {what}", value, predicted, rule, verdict, seeds)
 
-    return [within("fall", fall), within("smallest", smallest), within("all", settled)]
+    return [within("fall", fall), within("smallest", smallest), within("median", settled)]
 
 
 def limit_of(found: np.ndarray) -> float:

@@ -104,7 +104,8 @@ def sizes(arrays: dict[str, np.ndarray], result: dict[str, Any]) -> Any:
     alone = size[:, 0] == 2 * arrays["predicted"][0]
     parts = [("neurons (as many gate outputs)", together, 0)]
     if np.sum(alone & ~together) > 1:
-        parts.append(("gate outputs (twice the neurons)", alone & ~together, 1))
+        neurons = 2 * int(arrays["predicted"][0])
+        parts.append((f"gate outputs ({neurons} neurons)", alone & ~together, 1))
     figure, axes = figure_of(1, len(parts), (4.6 * len(parts), 3.2))
     for axis, (label, which, column) in zip(axes[0], parts, strict=True):
         count, losses = size[which, column], excess[which]
@@ -113,7 +114,7 @@ def sizes(arrays: dict[str, np.ndarray], result: dict[str, Any]) -> Any:
         axis.plot(count, np.nanmedian(losses, 1), "k-", label="median")
         predicted = int(arrays["predicted"][column])
         axis.axvline(predicted, color=PREDICTED, linestyle="--", label=f"theory: {predicted}")
-        axis.set(yscale="log", xlabel=label, ylabel="excess loss / scale")
+        axis.set(yscale="log", xlabel=label, ylabel="excess loss / scale of the task")
         axis.legend(fontsize=7)
     return figure
 
@@ -224,7 +225,10 @@ def matrices(arrays: dict[str, np.ndarray], result: dict[str, Any]) -> Any:
     figure, axes = figure_of(symbols, symbols, (8, 8))
     for x in range(symbols):
         for y in range(symbols):
-            blocks(axes[x, y], M[x, y], "")
+            blocks(axes[x, y], M[x, y], f"y = {y}" if x == 0 else "")
+            if y == 0:
+                axes[x, y].set_ylabel(f"x = {x}", fontsize=8)
+    figure.supxlabel("each panel: rows y', columns query x'; blue positive, red negative; seed 0")
     return figure
 
 
