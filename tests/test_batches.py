@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.layers import batch_outputs, last_outputs
+from underhood.layers import batch_outputs, batches, gated_rnn, last_outputs
+from underhood.layers.recurrence import UNROLLED
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
@@ -74,3 +75,19 @@ def test_batches_are_what_vmap_gives(name, time):
     at_end = with_gradients(lambda layer, xs: jax.vmap(layer)(xs)[:, -1], layer, xs)
     found = with_gradients(last_outputs, layer, xs)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), found, at_end)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "dense", "stack of lstm"])
+def test_loops_unrolled_as_on_an_accelerator_give_the_same(name, monkeypatch):
+    layer = jax.tree.map(lambda leaf: leaf.astype(float), LAYERS[name])
+    # No multiple of what is unrolled, and longer than that.
+    xs = jax.random.normal(jax.random.key(1), (4, UNROLLED + 5, layer.d_in))
+    expected = with_gradients(lambda layer, xs: jax.vmap(layer)(xs), layer, xs)
+    asked = []
+    for module in (batches, gated_rnn):
+        monkeypatch.setattr(
+            module, "unrolled", lambda time: asked.append(time) or min(time, UNROLLED)
+        )
+    found = with_gradients(lambda layer, xs: batch_outputs(layer, xs), layer, xs)
+    assert set(asked) == {UNROLLED + 5}
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), found, expected)

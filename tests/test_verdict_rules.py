@@ -1,5 +1,7 @@
 """The rules that compare groups of seeds: which way they lie, how far apart, and enough of them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from underhood.experiments.verdicts import (
     apart,
     below,
     equal,
+    median_at_least,
+    median_at_most,
     median_near,
     no_more_than,
     ordered,
@@ -160,3 +164,16 @@ def test_four_seeds_are_enough_everywhere() -> None:
         ]
         assert [one.verdict == "reproduced" for one in found] == [judged] * len(found)
         assert [one.verdict == "not judged" for one in found] == [not judged] * len(found)
+
+
+def test_a_median_is_held_against_its_limit_from_four_seeds_on() -> None:
+    most = partial(median_at_most, "n", limit=2.0, paper=1)
+    least = partial(median_at_least, "n", limit=2.0, paper=1)
+    for values, at_most, at_least in (
+        ([1.0, 2.0, 2.0, 9.0], "reproduced", "reproduced"),
+        ([1.0, 1.0, 1.0, 9.0], "reproduced", "differs"),
+        ([1.0, 9.0, 9.0, 9.0], "differs", "reproduced"),
+        ([2.0, 2.0, 2.0], "not judged", "not judged"),
+    ):
+        assert (most(values=values).verdict, least(values=values).verdict) == (at_most, at_least)
+        assert most(values=values).seeds == len(values)

@@ -29,14 +29,6 @@ def numbers_on_accuracy(rows: list[dict[str, Any]]) -> list[Number]:
     return found
 
 
-def at_least(name: str, values: list[float], limit: float, *, paper: Any) -> Number:
-    """Reproduced if the median over at least four seeds reaches the limit."""
-    median = float(np.median(values))
-    verdict = REPRODUCED if median >= limit else DIFFERS
-    verdict = verdict if len(values) >= 4 else NOT_JUDGED
-    return Number(name, median, paper, f"median ≥ {limit:g}", verdict, len(values))
-
-
 def top(values: np.ndarray | np.floating) -> np.ndarray:
     """Values to divide by."""
     return np.where(values > 0, values, 1e-300)

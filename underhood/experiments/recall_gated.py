@@ -25,11 +25,11 @@ from underhood.analysis.prune import in_float64
 from underhood.analysis.quadratic import quadratic_form
 from underhood.analysis.roles import kinds
 from underhood.constructions import compile
-from underhood.experiments.recall import accuracy_of, at_least, numbers_on_accuracy, top
+from underhood.experiments.recall import accuracy_of, numbers_on_accuracy, top
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.students import recall_students
-from underhood.experiments.verdicts import Number, median_at_most
+from underhood.experiments.verdicts import Number, median_at_least, median_at_most
 from underhood.layers import GatedRNN
 from underhood.tasks import AssociativeRecall
 
@@ -93,8 +93,8 @@ def judge(rows: list[dict[str, Any]], task: AssociativeRecall, attention: int) -
         most("memory", task.symbols, task.symbols),
         most("query", 1, 1),
         most("other", 0, 0),
-        *(at_least(name, values(name), 0.95, paper="1") for name in ITEMS[:-1]),
-        at_least(ITEMS[-1], values(ITEMS[-1]), 0.95, paper=None),
+        *(median_at_least(name, values(name), 0.95, paper="1") for name in ITEMS[:-1]),
+        median_at_least(ITEMS[-1], values(ITEMS[-1]), 0.95, paper=None),
     ]
 
 

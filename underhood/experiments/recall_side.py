@@ -21,11 +21,11 @@ import numpy as np
 from underhood.analysis import prune
 from underhood.analysis.prune import in_float64
 from underhood.analysis.roles import kinds
-from underhood.experiments.recall import accuracy_of, at_least, numbers_on_accuracy, top
+from underhood.experiments.recall import accuracy_of, numbers_on_accuracy, top
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.students import recall_students
-from underhood.experiments.verdicts import Number, median_at_most, median_near
+from underhood.experiments.verdicts import Number, median_at_least, median_at_most, median_near
 from underhood.layers import SideGatedRNN
 
 
@@ -74,13 +74,13 @@ def judge(rows: list[dict[str, Any]]) -> list[Number]:
 
     return [
         median_at_most("neurons with λ < 0.98", values("not memory"), 0, paper=0),
-        at_least("W_x^in reads x", values("W_in_x reads x"), 0.99, paper="[A | 0]"),
-        at_least("W_side reads x", values("W_side reads x"), 0.99, paper="[A | 0]"),
-        at_least("W_m^in reads y", values("W_in_m reads y"), 0.99, paper="[0 | B]"),
-        at_least("W_x^in = W_side", values("W_in_x and W_side"), 0.95, paper="equal"),
-        at_least("D = Bᵀ", values("D and B"), 0.95, paper="equal"),
+        median_at_least("W_x^in reads x", values("W_in_x reads x"), 0.99, paper="[A | 0]"),
+        median_at_least("W_side reads x", values("W_side reads x"), 0.99, paper="[A | 0]"),
+        median_at_least("W_m^in reads y", values("W_in_m reads y"), 0.99, paper="[0 | B]"),
+        median_at_least("W_x^in = W_side", values("W_in_x and W_side"), 0.95, paper="equal"),
+        median_at_least("D = Bᵀ", values("D and B"), 0.95, paper="equal"),
         median_at_most("rank 1 of M, σ₂/σ₁", values("second singular value"), 0.1, paper=0),
-        at_least("positive peak at (y, x)", values("peak at (y, x)"), 1.0, paper="all"),
+        median_at_least("positive peak at (y, x)", values("peak at (y, x)"), 1.0, paper="all"),
         median_near("negative over positive peak", values("negative peak"), 1.0, 0.1, paper=1),
     ]
 

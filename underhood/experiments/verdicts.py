@@ -127,6 +127,14 @@ def median_at_most(name: str, values: list[float], limit: float, *, paper: Any) 
     return Number(name, median, paper, f"median ≤ {limit:g}", verdict, len(values))
 
 
+def median_at_least(name: str, values: list[float], limit: float, *, paper: Any) -> Number:
+    """Reproduced if the median over at least four seeds reaches the limit."""
+    median = float(np.median(values))
+    verdict = REPRODUCED if median >= limit else DIFFERS
+    verdict = verdict if len(values) >= 4 else NOT_JUDGED
+    return Number(name, median, paper, f"median ≥ {limit:g}", verdict, len(values))
+
+
 def median_near(
     name: str, values: list[float], target: float, share: float, *, paper: Any
 ) -> Number:

@@ -1,7 +1,8 @@
 """What numbers are, up to what a device can change in them.
 
 Random numbers on a GPU differ from a CPU's in their last digit, so a checksum of weights tells
-devices apart that ought to agree. A sketch is the count, mean and root mean square of every array.
+devices apart that ought to agree. A sketch is, for every array, how many numbers it has, and the
+mean and root mean square of their sizes.
 """
 
 from typing import Any
