@@ -1,6 +1,8 @@
 """What all tests share: shapes checked at run time, float64 on request, repeatable draws."""
 
+import gc
 import os
+from pathlib import Path
 
 # Before JAX is imported: the tests need no accelerator, and a device is slow to start.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -27,6 +29,19 @@ hypothesis.settings.register_profile(
     "repeatable", deadline=None, derandomize=True, database=None, print_blob=True
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+# Every compiled program maps memory of its own. Linux allows a process 65,530 mappings, and a worker
+# that runs half of the tests would pass that: XLA then ends the process without a word.
+MOST_MAPPINGS = 20_000
+MAPPINGS = Path("/proc/self/maps")
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Forget compiled programs before there are too many."""
+    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 # One per module, because hypothesis refuses fixtures that are made anew for every test.

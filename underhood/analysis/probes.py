@@ -48,26 +48,61 @@ def probe(model: Any, attention: Any, *, time: int = TIME, seed: int = 1) -> Pro
         )
     attention = in_float64(attention)
     xs, states = states_of(model, time, seed)
-    values, keys, queries = (
-        xs @ W.T + (0.0 if b is None else b)
-        for W, b in (
-            (attention.W_V, attention.b_V),
-            (attention.W_K, attention.b_K),
-            (attention.W_Q, attention.b_Q),
-        )
-    )
-    written = np.einsum("ti,tj->tij", values, keys).reshape(
-        -1, time, values.shape[1], keys.shape[1]
-    )
-    decay = np.ones(attention.d_out) if attention.decay is None else np.asarray(attention.decay)
-    memory_of_attention = accumulate(decay[:, None], written).reshape(len(xs), -1)
-    keeps = tuple(np.unique(decay).tolist())
-    kind = kinds(np.asarray(model.decay, float), keeps)
+    queries = xs @ attention.W_Q.T + (0.0 if attention.b_Q is None else attention.b_Q)
+    kind = kinds_beside(model, attention)
     return Probes(
-        one_minus_r2(states[:, kind == "memory"], memory_of_attention),
+        one_minus_r2(states[:, kind == "memory"], key_values(attention, xs, time)),
         one_minus_r2(states[:, kind == "query"], queries),
         int(np.sum(kind == "memory")),
         int(np.sum(kind == "query")),
+    )
+
+
+def kinds_beside(model: Any, attention: LinearAttention) -> np.ndarray:
+    """Which neurons are memory: those that keep as long as some row of the attention does."""
+    keeps = tuple(np.unique(decay_of(attention)).tolist())
+    return kinds(np.asarray(model.decay, float), keeps)
+
+
+def decay_of(attention: LinearAttention) -> np.ndarray:
+    """One number per row of W_V."""
+    return np.ones(attention.d_out) if attention.decay is None else np.asarray(attention.decay)
+
+
+def key_values(attention: LinearAttention, xs: np.ndarray, time: int) -> np.ndarray:
+    """Σ_s v_s k_sᵀ after every token, flat [tokens, d_v·d_k]; xs [tokens, d] in sequences."""
+    values, keys = (
+        xs @ W.T + (0.0 if b is None else b)
+        for W, b in ((attention.W_V, attention.b_V), (attention.W_K, attention.b_K))
+    )
+    written = np.einsum("ti,tj->tij", values, keys)
+    written = written.reshape(-1, time, values.shape[1], keys.shape[1])
+    return accumulate(decay_of(attention)[:, None], written).reshape(len(xs), -1)
+
+
+@dataclass(frozen=True)
+class Filling:
+    """One sequence: its tokens, the attention's key-values, and what the memory neurons say."""
+
+    tokens: np.ndarray
+    attention: np.ndarray
+    neurons: np.ndarray
+
+
+def filling(model: Any, attention: LinearAttention, *, time: int = TIME, seed: int = 1) -> Filling:
+    """Key-values as they fill, read from memory neurons by a regression on other sequences."""
+    attention = in_float64(attention)
+    xs, states = states_of(model, time, seed)
+    wanted = key_values(attention, xs, time)
+    memory = states[:, kinds_beside(model, attention) == "memory"]
+    features = np.concatenate([memory, np.ones((len(memory), 1))], axis=1)
+    scale = np.maximum(np.linalg.norm(features[time:], axis=0), 1e-300)
+    reader = np.linalg.lstsq(features[time:] / scale, wanted[time:], rcond=1e-12)[0]
+    shape = (time, attention.d_out, attention.W_K.shape[0])
+    return Filling(
+        xs[:time],
+        wanted[:time].reshape(shape),
+        (features[:time] / scale @ reader).reshape(shape),
     )
 
 

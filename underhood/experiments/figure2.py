@@ -24,6 +24,7 @@ import numpy as np
 
 from underhood.analysis import merge, polish, prune, reduce
 from underhood.analysis.norms import entry_moments
+from underhood.analysis.probes import filling
 from underhood.analysis.prune import in_float64
 from underhood.analysis.quadratic import entry_degrees, quadratic_form
 from underhood.analysis.roles import kinds
@@ -35,6 +36,8 @@ from underhood.experiments.verdicts import Number, equal, median_at_most
 from underhood.layers import GatedRNN
 
 POLISHED, LARGEST = 4, 60
+# Tokens of the sequence on which the picture shows the memory filling.
+FILLED = 16
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Picture:
     pruned: GatedRNN
     merged: GatedRNN
     kernels: np.ndarray
+    polished: GatedRNN | None
     reduced: GatedRNN | None
     row: dict[str, Any]
 
@@ -69,6 +73,7 @@ def run(setting: Setting) -> Outcome:
             ("trained", students.run.models[shown]),
             ("pruned", pictures[shown].pruned),
             ("merged", pictures[shown].merged),
+            ("polished", pictures[shown].polished),
             ("reduced", pictures[shown].reduced),
         )
         if model is not None
@@ -76,6 +81,9 @@ def run(setting: Setting) -> Outcome:
     }
     arrays["kernels"] = pictures[shown].kernels
     arrays["steps"], arrays["losses"] = students.run.steps, students.run.losses
+    least = pictures[shown].reduced or pictures[shown].pruned
+    memory = filling(least, students.task.attention, time=FILLED)
+    arrays |= {f"memory/{name}": array for name, array in vars(memory).items()}
     notes = (
         f"The picture shows seed {shown}, the first whose counts are the medians, or else the "
         "first. The theory's smallest network has d(d+1)/2 + d neurons and d(d+1)/2 gate outputs.",
@@ -120,7 +128,7 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         "loss, merged": task_loss(joined.model, task),
     }
     if seed >= POLISHED or small.neurons > LARGEST:
-        return Picture(small, joined.model, kernels, None, row)
+        return Picture(small, joined.model, kernels, None, None, row)
     polished = polish(joined.model, task, key=jax.random.key(seed))
     least = in_order(reduce(polished.model).model)
     row |= {
@@ -128,7 +136,7 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         "reduced neurons": least.neurons,
         "reduced gate outputs": least.gate_width,
     }
-    return Picture(small, joined.model, kernels, least, row)
+    return Picture(small, joined.model, kernels, in_order(polished.model), least, row)
 
 
 def judge(rows: list[dict[str, Any]], suffix: str) -> list[Number]:

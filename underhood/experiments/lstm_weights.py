@@ -23,6 +23,9 @@ TWO_LAYERS = {1: 5e-10, 2: 5e-11, 3: 3e-12}
 # Two ε per order far enough above rounding, where the slope is measured.
 SLOPE_AT = {1: (1e-3, 1e-2), 2: (2e-2, 1e-1), 3: (6e-2, 2e-1)}
 
+# Where the picture shows the error against ε, for the first source: truncation, then rounding.
+SHOWN = tuple(np.logspace(-5, -0.5, 10).tolist())
+
 SIZES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
 EXACT = "exact, nonlinearities ignored"
 
@@ -39,6 +42,8 @@ def run(setting: Setting) -> Outcome:
     ]
     numbers: list[Number] = []
     rows: list[dict[str, Any]] = []
+    curves: list[list[float]] = []
+    shown = SHOWN if setting.scale != "smoke" else SHOWN[::9]
     done, total = 0, len(cases) * 3
     for name, sources, limits, lengths in cases:
         for order, limit in limits.items():
@@ -81,9 +86,11 @@ def run(setting: Setting) -> Outcome:
                     "slope": round(slope, 3),
                 }
             )
+            curves.append([error_at(sources[0], order, epsilon, 0) for epsilon in shown])
             done += 1
     setting.tick(total, total)
-    return Outcome(tuple(numbers), tuple(rows), (), tuple(range(count)))
+    arrays = {"epsilon": np.array(shown), "errors": np.array(curves)}
+    return Outcome(tuple(numbers), tuple(rows), (), tuple(range(count)), arrays=arrays)
 
 
 def median_slope(sources: list[Any], order: int) -> float:
@@ -91,11 +98,12 @@ def median_slope(sources: list[Any], order: int) -> float:
     low, high = SLOPE_AT[order]
     slopes = []
     for seed, source in enumerate(sources):
-        errors = [
-            compile(source, "lstm", order=order, epsilon=epsilon).error(
-                key=jax.random.key(seed), sequences=8
-            )
-            for epsilon in (low, high)
-        ]
+        errors = [error_at(source, order, epsilon, seed) for epsilon in (low, high)]
         slopes.append(np.log(errors[1] / errors[0]) / np.log(high / low))
     return float(np.median(slopes))
+
+
+def error_at(source: Any, order: int, epsilon: float, seed: int) -> float:
+    """The error of one LSTM at a given ε."""
+    built = compile(source, "lstm", order=order, epsilon=epsilon)
+    return built.error(key=jax.random.key(seed), sequences=8)

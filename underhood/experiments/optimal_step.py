@@ -64,7 +64,16 @@ def run(setting: Setting) -> Outcome:
         {"by": "gradient search", "η": found, "spread": float(np.std(searched)), "loss": None},
     )
     notes = (f"Monte Carlo over {chunks * sequences:,} sequences; spread is one standard error.",)
-    return Outcome(numbers, rows, notes, tuple(range(count)), steps)
+    # The parabola on which all three lie, from no step to twice the best.
+    steps_on = np.linspace(0, 2 * formula, 81)
+    losses_on = [
+        gradient_descent_loss(
+            float(one), pairs=task.pairs, d_x=task.d_x, weight_variance=task.variance
+        )
+        for one in steps_on
+    ]
+    arrays = {"eta": steps_on, "loss": np.array(losses_on), "searched": np.array(searched)}
+    return Outcome(numbers, rows, notes, tuple(range(count)), steps, arrays)
 
 
 def unit_step(

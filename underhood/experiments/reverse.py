@@ -54,7 +54,8 @@ def run(setting: Setting) -> Outcome:
         "A gate of several units needs one head per unit: a head multiplies all of its value rows "
         "by the same number kᵀq.",
     )
-    return Outcome(numbers, tuple(rows), notes, tuple(range(count)))
+    arrays = {"linear": np.array(linear), "gated": np.array(gated)}
+    return Outcome(numbers, tuple(rows), notes, tuple(range(count)), arrays=arrays)
 
 
 def linear_rnn_error(d: int, seed: int, length: int) -> float:
