@@ -57,7 +57,7 @@ types: $(READY)  ## check types
 	@echo "types: mypy underhood"
 	@$(BIN)/mypy --no-error-summary underhood
 
-report: $(READY)  ## make the page for the results in OUT
+report: $(READY)  ## make the page and the figures for the results in OUT
 	@echo "report: the results in $(OUT)"
 	@$(BIN)/underhood report $(OUT)
 

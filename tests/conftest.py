@@ -31,8 +31,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("repeatable")
 
 
-# Every compiled program maps memory of its own. Linux allows a process 65,530 mappings, and a worker
-# that runs half of the tests would pass that: XLA then ends the process without a word.
+# Every compiled program maps memory of its own. Linux allows a process 65,530 mappings, and a
+# worker that runs half of the tests would pass that: XLA then ends the process without a word.
 MOST_MAPPINGS = 20_000
 MAPPINGS = Path("/proc/self/maps")
 
@@ -83,3 +83,22 @@ def unhooked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Debian's Chromium. CI must not pass by skipping: there a missing browser is a failure."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sync_playwright = None
+    if sync_playwright is None or not CHROMIUM.exists():
+        wanted = f"needs the package playwright and {CHROMIUM} (apt install chromium)"
+        pytest.fail(wanted) if os.environ.get("CI") else pytest.skip(wanted)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -105,10 +105,14 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Report:
-    """Print the verdicts of the result files in a folder."""
+    """Turn the result files in a folder into one page, and into figures for print."""
 
     folder: tyro.conf.Positional[Path]
     """What reproduce wrote."""
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Where to write the page; FOLDER/report.html unless given."""
+    figures: bool = True
+    """Also draw FOLDER/NAME/figure.pdf, figure.svg and figure.png."""
 
 
 Command = (

@@ -171,7 +171,8 @@ def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.registry import EXPERIMENTS, SCALES
     from underhood.experiments.running import run_all, suggest
     from underhood.experiments.verdicts import DIFFERS
-    from underhood.report.pictures import draw
+    from underhood.report.build import build
+    from underhood.report.results import find
     from underhood.report.terminal import console, details, summary_table, verdict_table
 
     for name in command.names:
@@ -185,39 +186,51 @@ def reproduce_command(command: Reproduce) -> int:
     out = command.out or Path("results") / command.scale
     started = time.monotonic()
     results = run_all(names, command.scale, command.seeds, out, resume=command.resume)
-    pictures = []
-    for result in results:
-        try:
-            pictures += [drawn] if (drawn := draw(out, result)) else []
-        except Exception as error:
-            # Results are written by now, and worth more than their pictures.
-            print(f"underhood: no picture of {result['experiment']}: {error}", file=sys.stderr)
     screen = console()
     for result in results:
         screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))
     screen.print(verdict_table(results))
     screen.print(summary_table(results, names))
-    if pictures:
-        print(f"{len(pictures)} pictures: {out}/NAME/figure.png")
+    try:
+        built = build(find(out), out / "report.html")
+        print(f"{built.page}: the page; {out}/NAME/figure.pdf, .svg, .png: figures for print")
+    except Exception as error:
+        # Results are written by now, and worth more than their pictures.
+        print(f"underhood: no report: {type(error).__name__}: {error}", file=sys.stderr)
     print(f"{len(results)} of {len(names)} experiments in {time.monotonic() - started:.0f} s")
     differs = any(result["verdict"] == DIFFERS for result in results)
     return 1 if len(results) < len(names) or (command.strict and differs) else 0
 
 
 def report_command(command: Report) -> int:
+    from underhood.report.build import build, is_report
     from underhood.report.results import find
-    from underhood.report.terminal import console, verdict_table
+    from underhood.report.terminal import console, summary_table
 
-    if not command.folder.is_dir():
-        raise BadInput(
-            f"The folder {command.folder} does not exist; run underhood reproduce first."
-        )
-    found = find(command.folder)
+    folder = command.folder
+    if folder.is_file():
+        raise BadInput(f"{folder} is a file; give the folder that underhood reproduce wrote.")
+    if not folder.is_dir():
+        raise BadInput(f"The folder {folder} does not exist; run underhood reproduce first.")
+    found = find(folder)
+    if not found.entries and not found.unreadable:
+        inside = sorted({path.parent.parent.name for path in folder.glob("*/*/result.json")})
+        hint = f"did you mean {folder / inside[0]}?" if inside else "run underhood reproduce."
+        raise BadInput(f"The folder {folder} holds no results; {hint}")
+    output = command.output or folder / "report.html"
+    if output.is_dir() or not output.parent.is_dir():
+        raise BadInput(f"--output {output} is a folder, or lies in one that does not exist.")
+    if output.exists() and not is_report(output):
+        raise BadInput(f"{output} exists and is not a report; choose another --output.")
     for problem in found.problems:
         print(f"underhood: left out {problem}.", file=sys.stderr)
-    if not found.results:
-        raise BadInput(f"The folder {command.folder} holds no results; run underhood reproduce.")
-    console().print(verdict_table(found.results))
+    built = build(found, output, for_print=command.figures)
+    for name, reason in built.without.items():
+        print(f"underhood: no figure of {name}: {reason}.", file=sys.stderr)
+    console().print(summary_table(found.results, [one["experiment"] for one in found.results]))
+    if built.figures:
+        print(f"{len(built.figures)} files for print: {folder}/NAME/figure.pdf, .svg, .png")
+    print(f"{built.page}: {built.size / 1e6:.1f} MB, opens without a network")
     return 0
 
 

@@ -66,11 +66,11 @@ def summary_table(results: Iterable[dict[str, Any]], names: Iterable[str]) -> Ta
         for number in result["numbers"] if result else []:
             counts[number["verdict"]] = counts.get(number["verdict"], 0) + 1
         told = ", ".join(f"{count} {one}" for one, count in counts.items())
-        seeds = len(result["provenance"].get("seeds") or ()) if result else 0
+        seeds = result["provenance"].get("seeds") if result else None
         table.add_row(
             Text(name),
             Text(result["scale"] if result else ""),
-            str(seeds or ""),
+            str(len(seeds) if isinstance(seeds, list) and seeds else ""),
             Text(told),
             Text(verdict, style=STYLES.get(verdict, "")),
         )

@@ -1,6 +1,6 @@
 // What the explorer draws: attention weights and input sequences, from a seed.
-import { identityMatrix, matrixFrom, matrixProduct, matrixTimesVector } from "./linalg.js";
-import { pickRows, countTo, seededRandom } from "./linalg.js";
+import { countTo, identityMatrix, matrixFrom, matrixProduct } from "./linalg.js";
+import { matrixTimesVector, pickRows, seededRandom } from "./linalg.js";
 
 export const PRESETS = {
   random: "random",
@@ -18,10 +18,11 @@ export function drawAttention(settings) {
   const square = () => matrixFrom(d, d, () => Math.round((100 * random.normal()) / scale) / 100);
   if (preset === "random") return { W_V: square(), W_K: square(), W_Q: square() };
   const deficient = (rank) => {
-    // Sixteenths, so that the product of the factors is exact and so is its rank.
-    const part = (rows, columns) =>
-      matrixFrom(rows, columns, () => Math.round(16 * random.normal()) / 16);
-    return matrixProduct(part(d, rank), part(rank, d));
+    // Sixteenths and a power of two, so that the product is exact and so is its rank.
+    const size = 2 ** -Math.round(Math.log2(Math.max(d * rank, 1)) / 2);
+    const part = (rows, columns, unit) =>
+      matrixFrom(rows, columns, () => Math.round(16 * random.normal()) * unit);
+    return matrixProduct(part(d, rank, 1 / 16), part(rank, d, size / 16));
   };
   return { W_V: deficient(settings.rankV), W_K: deficient(settings.rankK), W_Q: square() };
 }
@@ -35,11 +36,10 @@ export function stepSize({ T, dx }) {
 // Keys and queries read x, values read η*y: tokens are [x; y] with d_x + d_y = d.
 function gradientStep(settings) {
   const { d, dx } = settings;
-  const unit = identityMatrix(d);
-  const reads = pickRows(unit, countTo(dx));
+  const reads = pickRows(identityMatrix(d), countTo(dx));
   const step = stepSize(settings);
   const W_V = matrixFrom(d - dx, d, (i, j) => (j === dx + i ? step : 0));
-  return { W_V, W_K: reads, W_Q: reads };
+  return { W_V, W_K: reads, W_Q: pickRows(reads, countTo(dx)) };
 }
 
 // Tokens from N(0, 1), or pairs [x; W*x] and then the query [x; 0] with `target` = W*x.

@@ -28,8 +28,9 @@ export function streamNetwork(layer, inputs) {
     const gateInX = matrixTimesVector(layer.W_in_x, input);
     const written = gateInM.map((a, p) => a * gateInX[p]);
     hidden = hidden.map((h, p) => layer.decay[p] * h + written[p]);
-    const gateOutM = matrixTimesVector(layer.W_side || layer.W_out_m, layer.W_side ? input : hidden);
-    const gateOutX = layer.W_side ? hidden : matrixTimesVector(layer.W_out_x, hidden);
+    const [gateOutM, gateOutX] = layer.W_side
+      ? [matrixTimesVector(layer.W_side, input), hidden]
+      : [matrixTimesVector(layer.W_out_m, hidden), matrixTimesVector(layer.W_out_x, hidden)];
     const gated = gateOutM.map((a, p) => a * gateOutX[p]);
     const output = matrixTimesVector(layer.D, gated);
     return { input, gateInM, gateInX, written, hidden, gateOutM, gateOutX, gated, output };
@@ -84,7 +85,8 @@ export function plainNumbers(value) {
   }
   if (Array.isArray(value)) return value.map(plainNumbers);
   if (value && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, plainNumbers(one)]));
+    const entries = Object.entries(value).map(([name, one]) => [name, plainNumbers(one)]);
+    return Object.fromEntries(entries);
   }
   return value;
 }

@@ -1,0 +1,426 @@
+"""The report: safe with any file, complete with none, small, offline; figures in three formats."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from underhood.cli import main
+from underhood.experiments.architectures import ARCHITECTURES
+from underhood.experiments.registry import EXPERIMENTS
+from underhood.experiments.results import FORMAT
+from underhood.report import bundle, curves, results
+from underhood.report.build import build
+from underhood.report.charts import (
+    PALETTE,
+    Axis,
+    Figure,
+    Film,
+    Line,
+    Matrices,
+    Matrix,
+    Plot,
+    Series,
+    described,
+    encoded,
+)
+from underhood.report.drawing import FORMATS, draw
+from underhood.report.figures import FIGURES, figure_of
+from underhood.report.page import SIGNS, as_json, what_we_found
+from underhood.report.sections import SECTIONS
+from underhood.report.terminal import STYLES
+
+ROOT = Path(__file__).parent.parent
+COMMITTED = {"quick": ROOT / "results/reference/quick", "paper": ROOT / "results/paper"}
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{ 7*7 }}"
+
+
+class Reader(HTMLParser):
+    """Tags, attributes and texts as a browser would see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes) -> None:
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data) -> None:
+        self.texts.append(data)
+
+    def all(self, tag: str) -> list[dict]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def page_of(folder: Path, output: Path) -> str:
+    build(results.find(folder), output, for_print=False)
+    return output.read_text(encoding="utf-8")
+
+
+def result(name: str = "table1", **changes) -> dict:
+    number = {
+        "name": "loss",
+        "value": 1e-8,
+        "paper": 4.97e-8,
+        "rule": "median ≤ 1e-7",
+        "verdict": "reproduced",
+        "seeds": 4,
+    }
+    return {
+        "format": FORMAT,
+        "experiment": name,
+        "scale": "quick",
+        "verdict": "reproduced",
+        "numbers": [number],
+        "rows": [],
+        "notes": [],
+        "provenance": {"commit": "abc", "seeds": [0, 1, 2, 3], "seconds": 1.5},
+        "arrays": {},
+    } | changes
+
+
+def put(folder: Path, name: str, contents: dict | str, arrays: dict | None = None) -> Path:
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    text = contents if isinstance(contents, str) else json.dumps(contents)
+    (folder / name / "result.json").write_text(text)
+    if arrays is not None:
+        arrays = {key: np.array(array, order="C") for key, array in arrays.items()}
+        safetensors.numpy.save_file(arrays, folder / name / "arrays.safetensors")
+    return folder
+
+
+# What the parts promise each other across folders that may not import one another.
+
+
+def test_sections_and_figures_are_those_of_the_registry() -> None:
+    assert [section.name for section in SECTIONS] == list(EXPERIMENTS)
+    assert list(FIGURES) == list(EXPERIMENTS)
+
+
+def test_formats_architectures_and_verdicts_agree_with_the_experiments() -> None:
+    assert results.FORMAT == FORMAT
+    assert [name for name, _ in curves.ARCHITECTURES] == [one.name for one in ARCHITECTURES]
+    assert set(SIGNS) == set(STYLES)
+    assert all(0 <= colour < len(PALETTE) for _, colour in curves.ARCHITECTURES)
+
+
+def test_top_level_names_of_the_scripts_are_unique() -> None:
+    text = bundle.script()
+    names = re.findall(r"^(?:async )?(?:function\*?|class|const|let) (\w+)", text, re.M)
+    assert len(names) > 50
+    assert sorted(names) == sorted(set(names))
+    assert not re.search(r"^(import|export)\b", text, re.M)
+
+
+def test_scripts_build_no_markup_from_strings() -> None:
+    forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+    assert not re.search(forbidden, bundle.script())
+
+
+# The page.
+
+
+@pytest.mark.parametrize("scale", COMMITTED)
+def test_the_committed_results_make_a_whole_page(scale: str, tmp_path) -> None:
+    text = page_of(COMMITTED[scale], tmp_path / "report.html")
+    assert len(text.encode()) < 3_000_000
+    read = Reader(text)
+    claims = [one["data-claim"] for one in read.all("section") if "data-claim" in one]
+    assert claims == list(EXPERIMENTS)
+    charts = json.loads(re.search(r'id="charts">(.*?)</script>', text, re.S)[1])
+    places = [int(one["data-chart"]) for one in read.all("div") if "data-chart" in one]
+    assert places == list(range(len(charts)))
+    present = {path.parent.name for path in COMMITTED[scale].glob("*/result.json")}
+    assert len(charts) >= len(present)
+    assert "No figure" not in text
+    for name in present:
+        assert f"underhood reproduce {name} --scale {scale}" in text
+
+
+def test_every_row_of_the_verdicts_leads_to_its_section(tmp_path) -> None:
+    read = Reader(page_of(put(tmp_path, "table1", result()), tmp_path / "report.html"))
+    links = [one["href"] for one in read.all("a") if one.get("href", "").startswith("#claim-")]
+    anchors = [f"#{one['id']}" for one in read.all("section") if one.get("id")]
+    assert len(links) == len(EXPERIMENTS)
+    assert set(links) <= set(anchors)
+
+
+def test_the_policy_allows_the_page_s_own_script_and_style_alone(tmp_path) -> None:
+    text = page_of(put(tmp_path, "table1", result()), tmp_path / "report.html")
+    policy = next(
+        one["content"]
+        for one in Reader(text).all("meta")
+        if one.get("http-equiv") == "Content-Security-Policy"
+    )
+    inline = re.search(r'<script type="module">(.*?)</script>', text, re.S)[1]
+    styles = re.search(r"<style>(.*?)</style>", text, re.S)[1]
+    assert f"script-src '{bundle.digest(inline)}'" in policy
+    assert f"style-src '{bundle.digest(styles)}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+def test_nothing_on_the_page_leads_elsewhere(tmp_path) -> None:
+    text = page_of(COMMITTED["quick"], tmp_path / "report.html")
+    read = Reader(text)
+    for tag, attributes in read.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form")
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+        assert not [name for name in attributes if name.startswith("on") or name == "style"]
+    assert not re.search(r"@import|url\((?!#)", bundle.style())
+
+
+def test_hostile_strings_are_text(tmp_path) -> None:
+    long = "long" * 5_000
+    nasty = result(
+        "table1",
+        scale=NASTY,
+        verdict=NASTY,
+        numbers=[dict.fromkeys(("name", "value", "paper", "rule", "verdict", "seeds"), NASTY)],
+        rows=[{NASTY: NASTY, long: long}],
+        notes=[NASTY],
+        provenance={"commit": NASTY, "versions": {NASTY: NASTY}, "training": [{"device": NASTY}]},
+    )
+    put(tmp_path, "table1", nasty)
+    put(tmp_path, "other", result(NASTY))
+    text = page_of(tmp_path, tmp_path / "report.html")
+    read = Reader(text)
+    assert [one.get("type") for one in read.all("script")] == ["application/json", "module"]
+    assert not read.all("img")
+    assert "alert(1)" not in re.sub(r"&lt;/?script&gt;alert\(1\)", "", text)
+    assert any(NASTY in piece for piece in read.texts)
+    assert "{{ 7*7 }}" in text and long in text
+
+
+def test_series_names_cannot_leave_the_data(tmp_path) -> None:
+    text = as_json([{"name": "</script><!--\u2028"}])
+    assert "<" not in text and "\u2028" not in text
+    assert json.loads(text) == [{"name": "</script><!--\u2028"}]
+
+
+BROKEN = {
+    "newer": json.dumps(result(format=FORMAT + 98)),
+    "not JSON": "{",
+    "not text": "\udcff",
+    "a list": "[1, 2]",
+    "empty": "",
+    "lacks numbers": json.dumps({"experiment": "table1"}),
+    "deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_file_that_cannot_be_shown_is_named_with_the_reason(kind: str, tmp_path, capsys) -> None:
+    (tmp_path / "table1").mkdir()
+    text = BROKEN[kind].encode(errors="surrogateescape")
+    (tmp_path / "table1/result.json").write_bytes(text)
+    put(tmp_path, "reverse", result("reverse"))
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("Its file cannot be shown") == 2
+    assert ("format 99" in page) == (kind == "newer")
+    said = capsys.readouterr().err
+    assert "left out table1/result.json" in said and "Traceback" not in said
+
+
+PARTIAL = {
+    "no numbers": {"numbers": []},
+    "numbers of another kind": {"numbers": {"a": 1}},
+    "numbers that are texts": {"numbers": ["a", None, 3]},
+    "a number without a name": {"numbers": [{"value": 1.0}]},
+    "values of another kind": {"numbers": [{"name": "a", "value": [1], "paper": {"b": 2}}]},
+    "rows of another kind": {"rows": 7},
+    "rows that differ": {"rows": [{"a": 1}, {"b": None}, "text"]},
+    "notes of another kind": {"notes": "one"},
+    "no provenance": {"provenance": None},
+    "strange provenance": {"provenance": {"seeds": 4, "versions": [1], "training": {"a": 1}}},
+}
+
+
+@pytest.mark.parametrize("kind", PARTIAL)
+def test_partial_results_still_make_a_page(kind: str, tmp_path) -> None:
+    put(tmp_path, "table1", result(**PARTIAL[kind]))
+    assert main(["report", str(tmp_path), "--no-figures"]) == 0
+    assert "No figure: arrays.safetensors is not there" in (tmp_path / "report.html").read_text()
+
+
+def test_arrays_that_do_not_fit_are_said_on_the_page(tmp_path, capsys) -> None:
+    put(tmp_path, "figure3a", result("figure3a"), {"sizes": np.zeros((2, 2))})
+    put(tmp_path, "table2", result("table2"), {"powers": np.zeros(3), "coefficients": np.eye(2)})
+    put(tmp_path, "recall_side", result("recall_side"))
+    (tmp_path / "recall_side/arrays.safetensors").write_bytes(b"nothing of the kind")
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "it lacks &#39;excess&#39;" in page
+    assert page.count("No figure:") == 3
+    assert capsys.readouterr().err.count("no figure of") == 3
+
+
+def test_results_of_other_studies_get_sections_too(tmp_path) -> None:
+    put(tmp_path, "mine", result("my own study"))
+    page = page_of(tmp_path, tmp_path / "report.html")
+    assert 'data-claim="my own study"' in page
+    assert page.count("It was not run.") == 2 * len(EXPERIMENTS)
+
+
+def test_the_page_tells_what_holds_and_what_does_not() -> None:
+    names = {"a": "better", "b": "reproduced", "c": "differs", "d": "refuted", "e": "not judged"}
+    numbers = [{"name": name, "verdict": verdict} for name, verdict in names.items()]
+    told = what_we_found({"numbers": numbers})
+    assert told == "2 of 4 judged numbers hold; differs: c; refuted: d; 1 not judged."
+    assert "Nothing was judged" in what_we_found({"numbers": numbers[-1:]})
+
+
+def paper_sized() -> dict[str, dict[str, np.ndarray]]:
+    """Arrays of the shapes that the comparisons have at paper scale."""
+    rng = np.random.default_rng(0)
+    cells = [
+        (place, depth, width, seed)
+        for place, one in enumerate(ARCHITECTURES)
+        for depth in one.depths
+        for width in ((8, 16, 32, 64, 128) if depth == 1 else (8, 16, 32, 64))
+        for seed in range(4)
+    ]
+    place, depth, width, _ = np.array(cells).T
+    count = len(cells)
+    students = {
+        "architecture": place,
+        "depth": depth,
+        "width": width,
+        "parameters": width * width * (1 + place),
+        **{name: rng.uniform(size=count) for name in ("training", "loss", "validation")},
+    }
+    curve = {"curves": rng.uniform(size=(count, 100)), "curve_steps": np.arange(100)}
+    sizes = np.array([[n, n] for n in (18, 26, 34, 38, 42, 46, 52, 62, 84, 110)])
+    figure3b = {
+        "sizes": sizes,
+        "excess": rng.uniform(size=(10, 4)),
+        "predicted": np.array([42, 36]),
+        "steps": np.arange(500),
+        "losses": rng.uniform(size=(40, 500)),
+    }
+    both = {
+        f"{task}/{name}": array
+        for task in ("teacher-student", "regression")
+        for name, array in students.items()
+    }
+    return {
+        "figure3b": figure3b,
+        "figure4a": students | curve,
+        "figure4b": students | curve | {"gradient_step": np.array(0.19)},
+        "figure6": both,
+    }
+
+
+def test_all_fifteen_at_paper_scale_stay_below_three_megabytes(tmp_path) -> None:
+    for source in COMMITTED["paper"].glob("*/*"):
+        if source.name in ("result.json", "arrays.safetensors"):
+            (tmp_path / source.parent.name).mkdir(exist_ok=True)
+            (tmp_path / source.parent.name / source.name).write_bytes(source.read_bytes())
+    for name, arrays in paper_sized().items():
+        if not (tmp_path / name / "result.json").exists():
+            put(tmp_path, name, result(name, scale="paper"), arrays)
+    text = page_of(tmp_path, tmp_path / "report.html")
+    assert "It was not run." not in text and "No figure" not in text
+    assert len(text.encode()) < 3_000_000
+
+
+# The command.
+
+WRONG = {
+    "report {file}": "is a file; give the folder",
+    "report {parent}": "did you mean",
+    "report {folder} -o {folder}": "is a folder, or lies in one that does not exist",
+    "report {folder} -o {folder}/absent/page.html": "lies in one that does not exist",
+    "report {folder} -o {file}": "is not a report",
+    "report {folder} --figuers": "--figuers",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_wrong_request_gets_one_line_and_writes_nothing(words: str, tmp_path, capsys) -> None:
+    folder = put(tmp_path / "results/quick", "reverse", result("reverse"))
+    places = {"folder": folder, "parent": folder.parent, "file": tmp_path / "file.txt"}
+    places["file"].write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    assert main([word.format(**places) for word in words.split()]) == 2
+    said = capsys.readouterr().err
+    assert WRONG[words] in said and said.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+    assert places["file"].read_text() == "mine"
+
+
+def test_a_report_replaces_a_report(tmp_path) -> None:
+    put(tmp_path, "reverse", result("reverse"))
+    assert main(["report", str(tmp_path), "--no-figures"]) == 0
+    assert main(["report", str(tmp_path), "--no-figures"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "reverse"]
+
+
+# Charts and figures for print.
+
+
+def test_figures_come_in_three_formats_and_repeat_to_the_byte(tmp_path) -> None:
+    name = "recall_gated"
+    source = COMMITTED["paper"] / name
+    read = results.find(COMMITTED["paper"])
+    entry = next(one for one in read.entries if one.result["experiment"] == name)
+    figure = figure_of(source, entry.result)
+    kept = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        paths = draw(folder, figure, "title")
+        assert [path.suffix[1:] for path in paths] == list(FORMATS)
+        kept.append([path.read_bytes() for path in paths])
+    assert kept[0] == kept[1]
+    starts = (b"%PDF", b"<?xml", b"\x89PNG")
+    assert all(one.startswith(start) for one, start in zip(kept[0], starts, strict=True))
+
+
+PLOT = Plot(
+    "losses",
+    Axis("updates"),
+    Axis("loss", log=True),
+    (
+        Series("a", np.array([1.0, 2.0]), np.array([1e-3, np.nan])),
+        Series("b", np.arange(2), np.array([2.0, 1 / 3]), np.zeros(2), np.ones(2), "both", 3),
+    ),
+    (Line("theory", 14.0, vertical=True),),
+)
+
+
+def test_plots_travel_with_short_numbers_and_gaps() -> None:
+    sent = json.loads(as_json(encoded(PLOT)))
+    assert sent["series"][0]["y"] == [1e-3, None]
+    assert sent["series"][1]["y"] == [2, 0.33333]
+    assert sent["series"][0]["low"] is None and sent["series"][1]["high"] == [1, 1]
+    assert sent["lines"] == [{"label": "theory", "at": 14.0, "vertical": True}]
+
+
+def test_charts_have_text_alternatives() -> None:
+    told = described(PLOT)
+    assert told == (
+        "losses: loss against updates; a, b; values from 0.001 to 2; lines: theory at 14."
+    )
+    panels = (Matrix("W", np.zeros((2, 3))), Matrix("", np.eye(2)))
+    assert described(Matrices("weights", panels, 2)) == "weights: W (2 by 3), panel (2 by 2)."
+    film = Film("memory", (panels, panels), ("1", "2"))
+    assert described(film) == "memory: W (2 by 3), panel (2 by 2), in 2 frames."
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_degenerate_charts_can_be_drawn(count: int, tmp_path) -> None:
+    nothing = Plot("none", Axis("x", log=True), Axis("y", log=True), ())
+    empty = Series("empty", np.zeros(0), np.zeros(0))
+    missing = Series("missing", np.ones(2), np.full(2, np.nan), mark="points")
+    bare = Plot("bare", Axis("x", names=("one", "two")), Axis("y"), (empty, missing))
+    zeros = Matrices("zeros", (Matrix("0", np.zeros((1, 1))),) * count, min(count, 8))
+    assert len(draw(tmp_path, Figure((nothing, bare, zeros), ""), "title")) == 3
+    as_json([encoded(chart) for chart in (nothing, bare, zeros)])

@@ -1,0 +1,57 @@
+// Starts the page: draws every chart from the data beside it, the explorer, and the two switches.
+
+import { element } from "./dom.js";
+import { drawChart } from "./charts.js";
+import { drawFilm, drawMatrices } from "./matrices.js";
+import { explorer } from "./explorer.js";
+
+const DRAWERS = { plot: drawChart, matrices: drawMatrices, film: drawFilm };
+
+function drawEverything() {
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  for (const place of document.querySelectorAll("[data-chart]")) {
+    const spec = charts[Number(place.dataset.chart)];
+    DRAWERS[spec.kind](place, spec);
+  }
+}
+
+/** Light, dark, or as the system says. */
+function themeSwitch() {
+  const button = document.getElementById("theme");
+  const next = { auto: "light", light: "dark", dark: "auto" };
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const theme = next[document.documentElement.dataset.theme];
+    document.documentElement.dataset.theme = theme;
+    button.textContent = `colours: ${theme}`;
+    document.dispatchEvent(new Event("themechange"));
+  });
+}
+
+/** Buttons that leave only the claims with one verdict in the table. */
+function verdictFilter() {
+  const rows = [...document.querySelectorAll("#verdicts tbody tr")];
+  const verdicts = [...new Set(rows.map((row) => row.dataset.verdict))];
+  const bar = document.getElementById("verdict-filter");
+  const show = (verdict) => {
+    for (const row of rows) row.hidden = verdict !== "all" && row.dataset.verdict !== verdict;
+    for (const button of bar.children) {
+      button.setAttribute("aria-pressed", button.dataset.verdict === verdict);
+    }
+  };
+  for (const verdict of ["all", ...verdicts]) {
+    const count = verdict === "all" ? rows.length
+      : rows.filter((row) => row.dataset.verdict === verdict).length;
+    const button = element("button", { type: "button", onclick: () => show(verdict) },
+      `${verdict} ${count}`);
+    button.dataset.verdict = verdict;
+    bar.append(button);
+  }
+  show("all");
+}
+
+themeSwitch();
+verdictFilter();
+drawEverything();
+explorer(document.getElementById("explorer-root"));
+document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,58 @@
+"""The figure of every claim, from its arrays and rows; a new experiment is a line here."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from underhood.report import curves, weights
+from underhood.report.charts import Figure
+
+FIGURES: dict[str, Callable[[dict[str, np.ndarray], dict[str, Any]], Figure]] = {
+    "table1": curves.table1,
+    "figure2": weights.blocks,
+    "figure3a": curves.sizes,
+    "figure3b": curves.sizes,
+    "figure3c": curves.sizes,
+    "figure4a": curves.comparison,
+    "figure4b": curves.comparison,
+    "figure6": curves.comparisons,
+    "table2": curves.coefficients,
+    "table3": curves.layers_needed,
+    "lstm_weights": curves.lstm_errors,
+    "reverse": curves.reverse_errors,
+    "optimal_step": curves.parabola,
+    "recall_gated": weights.stored,
+    "recall_side": weights.recalled,
+}
+# These are drawn from the rows of the result alone.
+WITHOUT_ARRAYS = ("table3",)
+
+
+class NoFigure(Exception):
+    """Why a figure cannot be drawn, for the reader of the page."""
+
+
+def figure_of(folder: Path, result: dict[str, Any]) -> Figure:
+    """The figure of the result in a folder."""
+    name = result["experiment"]
+    if name not in FIGURES:
+        raise NoFigure("no figure is known for it")
+    source = folder / "arrays.safetensors"
+    arrays: dict[str, np.ndarray] = {}
+    if source.exists():
+        try:
+            arrays = safetensors.numpy.load_file(source)
+        except Exception as error:
+            raise NoFigure(f"{source.name} cannot be read ({type(error).__name__})") from error
+    elif name not in WITHOUT_ARRAYS:
+        raise NoFigure(f"{source.name} is not there")
+    try:
+        return FIGURES[name](arrays, result)
+    except KeyError as error:
+        raise NoFigure(f"it lacks {error.args[0]!r}") from error
+    except Exception as error:
+        # Files from elsewhere can be wrong in any way; the page says so and goes on.
+        raise NoFigure(f"its data do not fit ({type(error).__name__}: {error})") from error

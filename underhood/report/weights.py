@@ -1,0 +1,149 @@
+"""Figures made of block pictures: weights with their roles, filling memory, matrices of recall."""
+
+from typing import Any
+
+import numpy as np
+
+from underhood.report.charts import Chart, Figure, Film, Groups, Matrices, Matrix
+from underhood.report.curves import Arrays, losses
+
+STAGES = ("trained", "pruned", "merged", "polished", "reduced")
+# Above this many neurons a picture is a texture; the largest stages stay readable below it.
+MEMORY, QUERY = 0.98, 0.02
+
+
+def decay_of(nu: np.ndarray) -> np.ndarray:
+    """λ = exp(−exp ν)."""
+    return np.exp(-np.exp(np.asarray(nu, float)))
+
+
+def roles(decay: np.ndarray) -> Groups:
+    """Neighbouring neurons of one kind, in the order given."""
+    kinds = ["memory" if x >= MEMORY else "query" if x <= QUERY else "other" for x in decay]
+    groups: list[tuple[str, int]] = []
+    for kind in kinds:
+        if groups and groups[-1][0] == kind:
+            groups[-1] = (kind, groups[-1][1] + 1)
+        else:
+            groups.append((kind, 1))
+    return tuple(groups)
+
+
+def stage_of(arrays: Arrays, stage: str) -> Matrices:
+    """All weights of one network, neurons sorted by λ: memory, then the rest, then queries."""
+    W = {
+        name: np.asarray(arrays[f"{stage}/{name}"], float)
+        for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "D", "nu")
+    }
+    decay = decay_of(W["nu"])
+    order = np.argsort(-np.round(decay, 2), kind="stable")
+    neurons = roles(decay[order])
+    inputs: Groups = (("x", W["W_in_m"].shape[1] - 1), ("1", 1))
+    gates: Groups = (("gate outputs", W["W_out_m"].shape[0]),)
+    outputs: Groups = (("y", W["D"].shape[0]),)
+    return Matrices(
+        f"{stage.capitalize()}: {len(decay)} neurons, {W['D'].shape[1]} gate outputs",
+        (
+            Matrix("λ", decay[order][:, None], neurons),
+            Matrix("W_in_m", W["W_in_m"][order], neurons, inputs),
+            Matrix("W_in_x", W["W_in_x"][order], neurons, inputs),
+            Matrix("W_out_m", W["W_out_m"][:, order], gates, neurons),
+            Matrix("W_out_x", W["W_out_x"][:, order], gates, neurons),
+            Matrix("D", W["D"], outputs, gates),
+        ),
+        6,
+    )
+
+
+def blocks(arrays: Arrays, result: dict[str, Any]) -> Figure:
+    """The weights at every stage, the kernel that merges, and memory as it fills."""
+    charts: list[Chart] = [stage_of(arrays, stage) for stage in STAGES if f"{stage}/nu" in arrays]
+    kernel = arrays.get("kernels")
+    if kernel is not None and kernel.ndim == 2 and kernel.size:
+        neurons = roles(decay_of(arrays["pruned/nu"]))
+        charts.append(
+            Matrices(
+                "Gate outputs that merge: the kernel they share",
+                (Matrix("kernel", kernel, neurons, neurons),),
+                1,
+            )
+        )
+    if "memory/tokens" in arrays:
+        charts.append(filling(arrays))
+    charts.append(losses(arrays, "Loss of every student"))
+    return Figure(
+        tuple(charts),
+        "Blue is positive, red negative, white zero; every panel has its own scale. In the "
+        "construction input gates write products of two inputs into memory (λ = 1) and single "
+        "inputs, through the constant 1, into queries (λ = 0); every output gate multiplies a "
+        "memory with a query. The film shows the attention's key-value matrix over one sequence, "
+        "and the same read from the neurons by a regression on other sequences.",
+    )
+
+
+def filling(arrays: Arrays) -> Film:
+    """Key-values token by token: the attention's, the neurons', and their difference."""
+    attention, neurons = arrays["memory/attention"], arrays["memory/neurons"]
+    tokens = arrays["memory/tokens"]
+    values, keys = (("v", attention.shape[1]),), (("k", attention.shape[2]),)
+    frames = tuple(
+        (
+            Matrix("token", tokens[t][:, None], (("x", tokens.shape[1]),)),
+            Matrix("attention's Σ v kᵀ", attention[t], values, keys),
+            Matrix("read from neurons", neurons[t], values, keys),
+            Matrix("difference", neurons[t] - attention[t], values, keys),
+        )
+        for t in range(len(attention))
+    )
+    names = tuple(f"token {t + 1} of {len(attention)}" for t in range(len(attention)))
+    return Film("Key-value memory as it fills", frames, names)
+
+
+def stored(arrays: Arrays, result: dict[str, Any]) -> Figure:
+    """What each neuron receives from every pair, and from every query."""
+    decay = decay_of(arrays["pruned/nu"])
+    received, asked = arrays["received"], arrays["received_by_query"]
+    symbols = received.shape[1]
+    axes: tuple[Groups, Groups] = ((("x", symbols),), (("y", symbols),))
+    order = np.argsort(-np.round(decay, 2), kind="stable")
+    pairs = tuple(Matrix(f"λ = {decay[one]:.2f}", received[one], *axes) for one in order)
+    neurons = roles(decay[order])
+    return Figure(
+        (
+            Matrices("What a neuron receives from the pair (x, y)", pairs, 4, together=True),
+            Matrices(
+                "What neurons receive from a query",
+                (Matrix("", asked[order], neurons, (("x of the query", symbols),)),),
+                1,
+            ),
+            losses(arrays, "Loss of every student"),
+        ),
+        "The student with the fewest neurons, after pruning. The paper's neuron receives v_x at "
+        "one y and nothing at the others, and its query neuron holds v_x of the query.",
+    )
+
+
+def recalled(arrays: Arrays, result: dict[str, Any]) -> Figure:
+    """The weights of side gating, and M for every pair."""
+    M = arrays["M"][0]
+    symbols = len(M)
+    halves: Groups = (("x", symbols), ("y", symbols))
+    neurons = roles(decay_of(arrays["pruned/nu"]))
+    weights = tuple(
+        Matrix(name, arrays[f"pruned/{name}"], neurons, halves)
+        for name in ("W_in_x", "W_side", "W_in_m")
+    )
+    D = Matrix("Dᵀ", arrays["pruned/D"].T, neurons, (("y", symbols),))
+    pairs = tuple(
+        Matrix(f"x{x + 1} y{y + 1}", M[x, y]) for x in range(symbols) for y in range(symbols)
+    )
+    return Figure(
+        (
+            Matrices("Weights after pruning", (*weights, D), 4),
+            Matrices("M(x, y): what every pair adds to the memory", pairs, symbols, together=True),
+            losses(arrays, "Loss of every student"),
+        ),
+        "Of the first student. Above: W_in_x and W_side read x, W_in_m reads y, and D repeats it. "
+        "Below: one panel per pair, with the scores y' down and the query x' across; attention "
+        "would have the one blue entry at (y, x) and nothing else.",
+    )
