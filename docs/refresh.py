@@ -1,23 +1,35 @@
-"""Run the Python blocks of README.md and of these pages, and write down what they print.
+"""Run the blocks of README.md and of these pages, and write down what they print.
 
     python docs/refresh.py            every page
     python docs/refresh.py README.md  one of them
 
-A page's blocks share their names, as in a notebook. The text block that follows a Python block
-holds its output, so that every number in the documentation is one that a command printed.
+A page's blocks share their names and one empty folder, as in a notebook. Two kinds of block run:
+
+    python   the text block that follows holds the output
+    console  lines that begin with "$ underhood" are commands, the others their output;
+             a block without output stays without
+
+So every number in the documentation is one that a command printed.
 """
 
 import contextlib
 import io
 import os
 import re
+import shlex
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")))
-BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
+PAGES = (
+    "README.md",
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
+)
+BLOCK = re.compile(
+    r"^```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?|^```console\n(.*?)```\n",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def run_page(text: str, name: str) -> str:
@@ -25,7 +37,9 @@ def run_page(text: str, name: str) -> str:
     names: dict[str, object] = {"__name__": name}
 
     def run(block: re.Match[str]) -> str:
-        code, old = block.group(1), block.group(2)
+        code, old, shell = block.groups()
+        if shell is not None:
+            return f"```console\n{run_commands(shell, name)}```\n"
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(code, name, "exec"), names)
@@ -33,7 +47,7 @@ def run_page(text: str, name: str) -> str:
             if printed.getvalue():
                 raise ValueError(f"{name}: a block prints but has no text block:\n{code}")
             return block.group(0)
-        return f"```python\n{code}```\n\n```text\n{printed.getvalue()}```\n"
+        return f"```python\n{code}```\n\n```text\n{trimmed(printed.getvalue())}```\n"
 
     folder = os.getcwd()
     with tempfile.TemporaryDirectory() as scratch:
@@ -42,6 +56,34 @@ def run_page(text: str, name: str) -> str:
             return BLOCK.sub(run, text)
         finally:
             os.chdir(folder)
+
+
+def run_commands(shell: str, name: str) -> str:
+    """The commands of one console block, in this process, with what they print."""
+    from underhood.cli import main
+
+    lines = shell.splitlines()
+    commands = [line for line in lines if line.startswith("$ ")]
+    shown = ""
+    for command in commands:
+        words = shlex.split(command[2:])
+        if words[0] != "underhood":
+            raise ValueError(f"{name}: only underhood runs in a console block, not {command!r}")
+        printed, progress = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(progress):
+            status = main(words[1:])
+        if status:
+            raise ValueError(f"{name}: {command!r} ended with {status}: {progress.getvalue()}")
+        shown += command + "\n"
+        if len(commands) < len(lines):
+            shown += trimmed(printed.getvalue())
+    return shown
+
+
+def trimmed(printed: str) -> str:
+    """Without spaces at the ends of lines and without empty lines at both ends."""
+    lines = [line.rstrip() for line in printed.splitlines()]
+    return "\n".join(lines).strip("\n") + "\n"
 
 
 if __name__ == "__main__":

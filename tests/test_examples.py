@@ -23,10 +23,21 @@ def load(name):
     return module
 
 
-def test_a_layer_of_ones_own_learns():
+EVERY = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+def test_the_whole_story_ends_with_the_teachers_attention(capsys):
+    found = load("whole_story").main(d=2, width=12, steps=1000)
+    assert found.is_attention and found.residual < 1e-6
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("trained:", "polished:", "reduced:", "an LSTM"))
+
+
+def test_a_layer_of_ones_own_learns(capsys):
     run = load("own_layer").main(steps=300)
     assert len(run.models) == 6
     assert all(row["normalised_loss"] < 0.3 for row in run.rows)
+    assert "of its variance is attention" in capsys.readouterr().out
 
 
 def test_attention_becomes_one_step_of_gradient_descent(capsys):
@@ -51,3 +62,10 @@ def test_the_study_of_discovery_runs(capsys):
     run = load("discovery").main("noisy", seeds=1, steps=20)
     assert len(run.models) == 1
     assert "best possible loss 0.0945946" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_examples_say_what_they_show_and_are_documented(name):
+    module, page = load(name), (EXAMPLES.parent / "docs/examples.md").read_text("utf-8")
+    assert module.__doc__.splitlines()[0].endswith(".")
+    assert f"examples/{name}.py" in page
