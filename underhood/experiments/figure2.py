@@ -46,6 +46,7 @@ class Picture:
 
     pruned: GatedRNN
     merged: GatedRNN
+    merging: np.ndarray
     kernels: np.ndarray
     polished: GatedRNN | None
     reduced: GatedRNN | None
@@ -79,7 +80,7 @@ def run(setting: Setting) -> Outcome:
         if model is not None
         for name, array in vars(model).items()
     }
-    arrays["kernels"] = pictures[shown].kernels
+    arrays["kernels"], arrays["merging"] = pictures[shown].kernels, pictures[shown].merging
     arrays["steps"], arrays["losses"] = students.run.steps, students.run.losses
     least = pictures[shown].reduced or pictures[shown].pruned
     memory = filling(least, students.task.attention, time=FILLED)
@@ -112,6 +113,7 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         joined.groups, key=lambda one: (len(one.gates) - one.products, len(one.gates)), default=None
     )
     kernels = np.zeros((0, small.neurons, small.neurons)) if largest is None else largest.kernel
+    merging = np.array([] if largest is None else largest.gates, int)
     row: dict[str, Any] = {
         "seed": seed,
         "neurons": small.neurons,
@@ -128,7 +130,7 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         "loss, merged": task_loss(joined.model, task),
     }
     if seed >= POLISHED or small.neurons > LARGEST:
-        return Picture(small, joined.model, kernels, None, None, row)
+        return Picture(small, joined.model, merging, kernels, None, None, row)
     polished = polish(joined.model, task, key=jax.random.key(seed))
     least = in_order(reduce(polished.model).model)
     row |= {
@@ -136,7 +138,7 @@ def open_up(model: GatedRNN, task: Any, seed: int) -> Picture:
         "reduced neurons": least.neurons,
         "reduced gate outputs": least.gate_width,
     }
-    return Picture(small, joined.model, kernels, in_order(polished.model), least, row)
+    return Picture(small, joined.model, merging, kernels, in_order(polished.model), least, row)
 
 
 def judge(rows: list[dict[str, Any]], suffix: str) -> list[Number]:

@@ -8,8 +8,10 @@ from underhood.report.charts import Chart, Figure, Film, Groups, Matrices, Matri
 from underhood.report.curves import Arrays, losses
 
 STAGES = ("trained", "pruned", "merged", "polished", "reduced")
-# Above this many neurons a picture is a texture; the largest stages stay readable below it.
+# As `analysis/roles.py` has it.
 MEMORY, QUERY = 0.98, 0.02
+# Kernels shown one by one.
+MOST_KERNELS = 3
 
 
 def decay_of(nu: np.ndarray) -> np.ndarray:
@@ -58,16 +60,8 @@ def stage_of(arrays: Arrays, stage: str) -> Matrices:
 def blocks(arrays: Arrays, result: dict[str, Any]) -> Figure:
     """The weights at every stage, the kernel that merges, and memory as it fills."""
     charts: list[Chart] = [stage_of(arrays, stage) for stage in STAGES if f"{stage}/nu" in arrays]
-    kernel = arrays.get("kernels")
-    if kernel is not None and kernel.ndim == 2 and kernel.size:
-        neurons = roles(decay_of(arrays["pruned/nu"]))
-        charts.append(
-            Matrices(
-                "Gate outputs that merge: the kernel they share",
-                (Matrix("kernel", kernel, neurons, neurons),),
-                1,
-            )
-        )
+    if arrays["kernels"].ndim == 2 and arrays["kernels"].size:
+        charts.append(merging(arrays))
     if "memory/tokens" in arrays:
         charts.append(filling(arrays))
     charts.append(losses(arrays, "Loss of every student"))
@@ -79,6 +73,20 @@ def blocks(arrays: Arrays, result: dict[str, Any]) -> Figure:
         "memory with a query. The film shows the attention's key-value matrix over one sequence, "
         "and the same read from the neurons by a regression on other sequences.",
     )
+
+
+def merging(arrays: Arrays) -> Matrices:
+    """Gate outputs as outer products of what they read, and the kernel that they share."""
+    neurons = roles(decay_of(arrays["pruned/nu"]))
+    panels = []
+    for gate in arrays["merging"][:MOST_KERNELS]:
+        outer = np.outer(arrays["pruned/W_out_m"][gate], arrays["pruned/W_out_x"][gate])
+        title = f"gate output {gate + 1}"
+        panels.append(Matrix(title, (outer + outer.T) / 2, neurons, neurons))
+    panels.append(Matrix("what they share", arrays["kernels"], neurons, neurons))
+    left_out = len(arrays["merging"]) - len(panels) + 1
+    more = f" ({left_out} more not shown)" if left_out > 0 else ""
+    return Matrices(f"Gate outputs that merge into one product{more}", tuple(panels), len(panels))
 
 
 def filling(arrays: Arrays) -> Film:
