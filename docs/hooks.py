@@ -1,7 +1,7 @@
 """Links from the pages to files of the repository that are not pages.
 
 Pages are also read where the repository is, so they link to `../results/paper/NAME/figure.png` and
-`../examples/NAME.py`. In the site the first become images at results/paper/, and the second are
+`../examples/NAME.py`. In the site the first become images at the same place, and the second are
 shown on the page of examples; any other file outside docs/ is named instead of linked.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
-PICTURES = "results/paper/*/figure.png"
+PICTURES = ("results/paper/*/figure.png", "results/reference/quick/*/figure.png")
 # ![text](target) or [text](target), where the target leaves its folder.
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)\s]*)?\)")
 
@@ -22,7 +22,7 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
     from mkdocs.structure.files import File
 
     root = root_of(config)
-    for picture in sorted(root.glob(PICTURES)):
+    for picture in sorted(path for pattern in PICTURES for path in root.glob(pattern)):
         path = picture.relative_to(root).as_posix()
         files.append(File.generated(config, path, abs_src_path=str(picture)))
     return files

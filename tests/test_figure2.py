@@ -151,7 +151,7 @@ def test_nothing_written_has_no_share() -> None:
 
 def picture(**counts: int) -> Picture:
     rnn = random_gated(np.random.default_rng(0), 1, 1, 1, 1, (1.0,))
-    return Picture(rnn, rnn, np.zeros((0, 1, 1)), rnn, counts)
+    return Picture(rnn, rnn, np.zeros(0, int), np.zeros((0, 1, 1)), rnn, rnn, counts)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.analysis.influence import SEQUENCES
+from underhood.analysis.probes import filling
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -214,6 +215,21 @@ def test_compiled_networks_hold_their_own_attention(form):
         assert probes.score_kv < 1e-20 and probes.score_q < 1e-20
         assert probes.query == d and probes.memory in (d * d, d * (d + 1) // 2)
         assert f"{probes.memory} memory neurons" in str(probes)
+
+
+@pytest.mark.parametrize("form", ["full", "compact", "minimal"])
+def test_key_values_are_read_from_the_memory_as_it_fills(form):
+    source = attention(3, 2)
+    seen = filling(uh.compile(source, "gated_rnn", form).layer, source, time=5)
+    written = np.zeros((3, 3))
+    for t, x in enumerate(seen.tokens):
+        written = written + np.outer(source.W_V @ x, source.W_K @ x)
+        np.testing.assert_allclose(seen.attention[t], written, atol=1e-12)
+        np.testing.assert_allclose(seen.neurons[t], written, atol=1e-9)
+    # Neurons that hold a part of the memory do not tell of the rest.
+    part = uh.LinearAttention(np.eye(3)[:1], np.eye(3)[1:2], np.eye(3)[1:2])
+    other = filling(uh.compile(part).layer, source, time=5)
+    assert np.abs(other.neurons - other.attention).max() > 0.1
 
 
 def test_biases_and_decays_are_held_too():

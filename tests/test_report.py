@@ -13,7 +13,7 @@ from underhood.cli import main
 from underhood.experiments.architectures import ARCHITECTURES
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.results import FORMAT
-from underhood.report import bundle, curves, results
+from underhood.report import architectures, bundle, results
 from underhood.report.build import build
 from underhood.report.charts import (
     PALETTE,
@@ -105,9 +105,9 @@ def test_sections_and_figures_are_those_of_the_registry() -> None:
 
 def test_formats_architectures_and_verdicts_agree_with_the_experiments() -> None:
     assert results.FORMAT == FORMAT
-    assert [name for name, _ in curves.ARCHITECTURES] == [one.name for one in ARCHITECTURES]
+    assert [name for name, _ in architectures.ARCHITECTURES] == [one.name for one in ARCHITECTURES]
     assert set(SIGNS) == set(STYLES)
-    assert all(0 <= colour < len(PALETTE) for _, colour in curves.ARCHITECTURES)
+    assert all(0 <= colour < len(PALETTE) for _, colour in architectures.ARCHITECTURES)
 
 
 def test_top_level_names_of_the_scripts_are_unique() -> None:

@@ -1,4 +1,4 @@
-"""Figures made of curves: losses, sizes, architectures, coefficients, errors."""
+"""Figures made of curves: losses, λ, sizes, coefficients."""
 
 from typing import Any
 
@@ -8,16 +8,6 @@ from underhood.report.charts import Axis, Figure, Line, Plot, Series
 
 Arrays = dict[str, np.ndarray]
 
-# In the order of `experiments/architectures.py`; two layers have the same colour, dashed.
-ARCHITECTURES = (
-    ("gated RNN", 0),
-    ("gated RNN, dense", 7),
-    ("LRU", 5),
-    ("LRU In+Out", 1),
-    ("LRU In+Out MLP", 4),
-    ("LSTM", 2),
-    ("GRU", 6),
-)
 POINTS = 150
 UPDATES = Axis("updates")
 
@@ -149,82 +139,6 @@ def sizes(arrays: Arrays, result: dict[str, Any]) -> Figure:
     )
 
 
-def architectures(arrays: Arrays, against: str, measure: str, title: str) -> Plot:
-    """Medians and quartiles of every architecture."""
-    series = []
-    for place, (name, colour) in enumerate(ARCHITECTURES):
-        for depth in (1, 2):
-            which = (arrays["architecture"] == place) & (arrays["depth"] == depth)
-            counts = np.unique(arrays[against][which])
-            groups = [arrays[measure][which & (arrays[against] == count)] for count in counts]
-            groups = [one[np.isfinite(one)] for one in groups]
-            kept = [place for place, one in enumerate(groups) if one.size]
-            if not kept:
-                continue
-            low, middle, high = np.array(
-                [np.quantile(groups[one], (0.25, 0.5, 0.75)) for one in kept]
-            ).T
-            label = name if depth == 1 else f"{name}, 2 layers"
-            # A band needs neighbours; a single width shows its quartiles as a bar.
-            mark = "both" if len(kept) > 1 else "points"
-            series.append(Series(label, counts[kept], middle, low, high, mark, colour, depth == 2))
-    lines: tuple[Line, ...] = ()
-    if "gradient_step" in arrays and measure == "validation":
-        step = float(np.ravel(arrays["gradient_step"])[0])
-        lines = (Line("one gradient step", step),)
-    return Plot(
-        title, Axis(against, log=True), Axis(f"{measure} loss", log=True), tuple(series), lines
-    )
-
-
-def comparison(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """One task, all architectures."""
-    kept = dict(arrays)
-    steps, curves = thinned(arrays["curve_steps"], arrays["curves"])
-    training = []
-    for curve, place, depth, width in zip(
-        curves, arrays["architecture"], arrays["depth"], arrays["width"], strict=True
-    ):
-        if width == np.max(arrays["width"][arrays["depth"] == depth]):
-            name, colour = ARCHITECTURES[place]
-            label = name if depth == 1 else f"{name}, 2 layers"
-            training.append(
-                Series(label, steps, curve, colour=colour, dashed=bool(depth == 2), faint=True)
-            )
-    return Figure(
-        (
-            architectures(kept, "width", "validation", "Against width"),
-            architectures(kept, "parameters", "validation", "Against parameters"),
-            Plot(
-                "Loss of every student of the largest width",
-                UPDATES,
-                Axis("training loss", log=True),
-                tuple(training),
-            ),
-        ),
-        "Medians over seeds with quartiles as bands; two layers are dashed. Lower is better.",
-    )
-
-
-def comparisons(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """Both tasks, training and validation."""
-    plots = []
-    for task in ("teacher-student", "regression"):
-        own = {
-            name.removeprefix(f"{task}/"): array
-            for name, array in arrays.items()
-            if name.startswith(f"{task}/")
-        }
-        for measure in ("training", "validation"):
-            title = f"{task.capitalize()}, {measure}"
-            plots.append(architectures(own, "parameters", measure, title))
-    return Figure(
-        tuple(plots),
-        "Medians over seeds with quartiles as bands, against the number of parameters; two "
-        "layers are dashed.",
-    )
-
-
 def monomial(powers: np.ndarray, half: int) -> str:
     """x₁²y₁ in letters that every font has."""
     names = [f"x{i + 1}" for i in range(half)] + [f"y{i + 1}" for i in range(len(powers) - half)]
@@ -262,92 +176,3 @@ def coefficients(arrays: Arrays, result: dict[str, Any]) -> Figure:
         "The polynomial that students compute on one token [x; y]: medians, with the range over "
         "students, beside one optimal gradient step, whose only terms are the first three.",
     )
-
-
-def layers_needed(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """The error of every construction on short and long sequences."""
-    rows = [row for row in result["rows"] if isinstance(row.get("error, T=32"), float)]
-    names = tuple(f"{row['network']} / {row['implements']}" for row in rows)
-    x = np.arange(len(rows))
-    series = tuple(
-        Series(
-            f"{length} tokens",
-            x,
-            np.array([max(float(row[f"error, T={length}"]), 1e-17) for row in rows]),
-            mark="points",
-            colour=colour,
-        )
-        for length, colour in ((32, 1), (256, 2))
-    )
-    plot = Plot(
-        "Largest error of the compiled network",
-        Axis("network / what it implements", names=names),
-        Axis("error / largest output", log=True),
-        series,
-        (Line("limit", 1e-9),),
-    )
-    return Figure((plot,), "Every pair that can be built, compiled for random sources and run.")
-
-
-def lstm_errors(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """Error against ε: truncation falls with its power, then rounding takes over."""
-    rows = result["rows"]
-    series = tuple(
-        Series(
-            f"{row['table']}, order {row['order']}",
-            arrays["epsilon"],
-            np.maximum(errors, 1e-17),
-            mark="both",
-            colour=(1, 5, 3, 2, 6, 4)[place % 6],
-            dashed="two" in str(row["table"]),
-        )
-        for place, (row, errors) in enumerate(zip(rows, arrays["errors"], strict=True))
-    )
-    plot = Plot(
-        "Error against the scale of the small weights",
-        Axis("ε", log=True),
-        Axis("error / largest output", log=True),
-        series,
-    )
-    return Figure(
-        (plot,),
-        "On the right the nonlinearities' error falls as the second, fourth and sixth power of "
-        "ε; on the left rounding grows. The compiler chooses the lowest point.",
-    )
-
-
-def reverse_errors(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """Errors of all networks."""
-    series = tuple(
-        Series(
-            label,
-            np.arange(len(arrays[name])),
-            np.maximum(arrays[name], 1e-17),
-            mark="points",
-            colour=colour,
-        )
-        for label, name, colour in (
-            ("linear RNN, one head", "linear", 1),
-            ("gated RNN, two layers", "gated", 2),
-        )
-    )
-    plot = Plot(
-        "Error of attention against the RNN it implements",
-        Axis("network"),
-        Axis("error / largest output", log=True),
-        series,
-        (Line("limit", 1e-12),),
-    )
-    return Figure((plot,), "Every point is a random network, run on a fresh sequence in float64.")
-
-
-def parabola(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """Loss against the step, and where three searches end."""
-    found = {str(row["by"]): row["η"] for row in result["rows"]}
-    curve = Series("closed form", arrays["eta"], arrays["loss"])
-    searched = arrays["searched"]
-    bottom = np.full(len(searched), float(np.min(arrays["loss"])))
-    ends = Series("ends of gradient searches", searched, bottom, mark="points", colour=2)
-    lines = tuple(Line(by, float(step), vertical=True) for by, step in found.items())
-    plot = Plot("Loss of one gradient step", Axis("step η"), Axis("loss"), (curve, ends), lines[:2])
-    return Figure((plot,), "Formula, Monte Carlo and gradient descent on η agree on the minimum.")

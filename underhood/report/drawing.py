@@ -11,10 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from underhood.report.charts import PALETTE, Chart, Figure, Film, Matrices, Matrix, Plot, Series
+from underhood.report.blocks import WIDTH, pictures, tallest
+from underhood.report.charts import (
+    PALETTE,
+    Chart,
+    Figure,
+    Film,
+    Plot,
+    Series,
+)
 
 FORMATS = ("pdf", "svg", "png")
-WIDTH = 7.2
 STYLE: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7,
@@ -40,9 +47,6 @@ METADATA: dict[str, dict[str, Any]] = {
 }
 # So many names fit a legend; curves of dozens of students speak for themselves.
 LEGEND = 12
-FRAMES = 5
-# From this many panels on they are drawn as one picture.
-MANY = 20
 
 
 def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
@@ -108,28 +112,20 @@ def lay_out(figure: Figure, title: str) -> Any:
 def height_of(chart: Chart) -> float:
     """In inches; block pictures follow the shapes of their matrices."""
     if isinstance(chart, Plot):
-        return 3.1 if chart.x.names else 2.4
+        return 3.1 if chart.x.names or crowded(chart) else 2.4
     if isinstance(chart, Film):
         return 2.2
     lines = -(-len(chart.panels) // chart.across)
     return min(0.35 + lines * tallest(chart), 8.0)
 
 
-def tallest(chart: Matrices) -> float:
-    """The height of a row of panels when all of them fill the page's width."""
-    first = chart.panels[: chart.across]
-    across = sum(max(one.values.shape[1], 2) for one in first)
-    down = max(one.values.shape[0] for one in first)
-    return float(np.clip(0.8 * WIDTH * down / max(across, 1), 0.55, 2.4)) + 0.25
-
-
 def plot(axis: Any, chart: Plot) -> None:
     """One plot with its bands, reference lines and legend."""
-    seen: set[str] = set()
-    for place, one in enumerate(chart.series):
+    seen: dict[str, str] = {}
+    for one in chart.series:
         label = None if one.name in seen else one.name
-        seen.add(one.name)
-        curve(axis, one, label, MARKERS[place % len(MARKERS)])
+        seen.setdefault(one.name, MARKERS[len(seen) % len(MARKERS)])
+        curve(axis, one, label, seen[one.name])
     for place, line in enumerate(chart.lines):
         across = axis.axvline if line.vertical else axis.axhline
         style = ("--", ":", "-.")[place % 3]
@@ -138,8 +134,10 @@ def plot(axis: Any, chart: Plot) -> None:
     axis.set(xlabel=chart.x.label, ylabel=chart.y.label, title=chart.title)
     if chart.x.log:
         axis.set_xscale("log")
+        label_powers(axis.xaxis)
     if chart.y.log:
         axis.set_yscale("log")
+        label_powers(axis.yaxis)
     if chart.x.names:
         long = max(len(name) for name in chart.x.names) > 8
         axis.set_xticks(
@@ -149,7 +147,31 @@ def plot(axis: Any, chart: Plot) -> None:
             ha="right" if long else "center",
         )
     if (seen or chart.lines) and len(seen) <= LEGEND:
-        axis.legend(frameon=False, ncols=1 if len(seen) < 8 else 2)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 3}
+        axis.legend(frameon=False, **(below if crowded(chart) else {}))
+
+
+def crowded(chart: Plot) -> bool:
+    """Whether a legend among the marks would cover some of them."""
+    return len({one.name for one in chart.series}) > 6 and not chart.x.names
+
+
+def label_powers(side: Any) -> None:
+    """1e-8 as on the page; superscripts and minor ticks would take as long as all the rest."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = side.get_view_interval()
+    if high < 100 * low:
+        side.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    side.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    side.set_minor_locator(NullLocator())
+
+
+def shown(value: float) -> str:
+    """A tick in few characters."""
+    if 1e-3 <= value < 1e5:
+        return f"{value:g}"
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def curve(axis: Any, one: Series, label: str | None, marker: str) -> None:
@@ -178,79 +200,3 @@ def curve(axis: Any, one: Series, label: str | None, marker: str) -> None:
         markersize=2.5,
         markerfacecolor="white" if one.dashed else colour,
     )
-
-
-def pictures(band: Any, chart: Matrices | Film) -> None:
-    """Rows of block pictures under their common title; of a film some frames."""
-    band.suptitle(chart.title, fontsize=7, fontweight="bold")
-    if isinstance(chart, Matrices):
-        panels, across = list(chart.panels), chart.across
-        largest = greatest(panels) if chart.together else None
-        shapes = [one.values.shape[1] for one in panels[:across]]
-        # Room for a title over the narrowest.
-        shapes = [max(one, 0.12 * sum(shapes)) for one in shapes]
-    else:
-        picked = np.unique(np.linspace(0, len(chart.frames) - 1, FRAMES).astype(int))
-        panels = [
-            Matrix(
-                f"{what.title}, {chart.names[t]}" if t == picked[0] else chart.names[t],
-                what.values,
-                what.rows,
-                what.columns,
-            )
-            for row in (1, 2)
-            for t in picked
-            for what in [chart.frames[t][row]]
-        ]
-        across, largest, shapes = len(picked), greatest(panels), [1] * len(picked)
-    if len(panels) > MANY:
-        mosaic(band.subplots(), panels, across)
-        return
-    down = -(-len(panels) // across)
-    axes = band.subplots(down, across, squeeze=False, width_ratios=shapes)
-    for axis in axes.ravel()[len(panels) :]:
-        axis.axis("off")
-    for axis, one in zip(axes.ravel(), panels, strict=False):
-        matrix(axis, one, largest)
-
-
-def mosaic(axis: Any, panels: list[Matrix], across: int) -> None:
-    """Many small panels of one shape as one picture, two empty cells between them."""
-    tall, wide = (max(one.values.shape[side] for one in panels) + 2 for side in (0, 1))
-    down = -(-len(panels) // across)
-    cells = np.full((down * tall, across * wide), np.nan)
-    for place, one in enumerate(panels):
-        top, left = place // across * tall + 2, place % across * wide
-        rows, columns = one.values.shape
-        cells[top : top + rows, left : left + columns] = one.values
-        axis.text(left - 0.5, top - 0.7, one.title, fontsize=4)
-    reach = greatest(panels)
-    axis.imshow(cells, cmap="RdBu", vmin=-reach, vmax=reach, aspect="equal")
-    axis.axis("off")
-
-
-def greatest(panels: list[Matrix]) -> float:
-    return max(float(np.max(np.abs(one.values), initial=0)) for one in panels) or 1.0
-
-
-def matrix(axis: Any, one: Matrix, largest: float | None) -> None:
-    """One block picture; groups are named at its sides and parted by lines."""
-    reach = largest or greatest([one])
-    axis.imshow(one.values, cmap="RdBu", vmin=-reach, vmax=reach, aspect="equal")
-    for side in axis.spines.values():
-        side.set_visible(True)
-        side.set_linewidth(0.4)
-    axis.set_title(one.title, fontsize=6, pad=2)
-    for groups, parted, ticks in (
-        (one.rows, axis.axhline, axis.set_yticks),
-        (one.columns, axis.axvline, axis.set_xticks),
-    ):
-        ends = np.cumsum([count for _, count in groups]) - 0.5
-        for end in ends[:-1]:
-            parted(end, color="black", linewidth=0.5)
-        middles = [end - count / 2 for end, (_, count) in zip(ends, groups, strict=True)]
-        ticks(middles, [name for name, _ in groups], fontsize=5)
-    axis.tick_params(length=0)
-    axis.tick_params(axis="y", labelrotation=90)
-    for label in axis.get_yticklabels():
-        label.set_verticalalignment("center")

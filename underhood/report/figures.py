@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from underhood.report import curves, weights
+from underhood.report import architectures, curves, errors, weights
 from underhood.report.charts import Figure
 
 FIGURES: dict[str, Callable[[dict[str, np.ndarray], dict[str, Any]], Figure]] = {
@@ -16,14 +16,14 @@ FIGURES: dict[str, Callable[[dict[str, np.ndarray], dict[str, Any]], Figure]] = 
     "figure3a": curves.sizes,
     "figure3b": curves.sizes,
     "figure3c": curves.sizes,
-    "figure4a": curves.comparison,
-    "figure4b": curves.comparison,
-    "figure6": curves.comparisons,
+    "figure4a": architectures.comparison,
+    "figure4b": architectures.comparison,
+    "figure6": architectures.comparisons,
     "table2": curves.coefficients,
-    "table3": curves.layers_needed,
-    "lstm_weights": curves.lstm_errors,
-    "reverse": curves.reverse_errors,
-    "optimal_step": curves.parabola,
+    "table3": errors.layers_needed,
+    "lstm_weights": errors.lstm_errors,
+    "reverse": errors.reverse_errors,
+    "optimal_step": errors.parabola,
     "recall_gated": weights.stored,
     "recall_side": weights.recalled,
 }

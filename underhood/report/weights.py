@@ -79,14 +79,18 @@ def merging(arrays: Arrays) -> Matrices:
     """Gate outputs as outer products of what they read, and the kernel that they share."""
     neurons = roles(decay_of(arrays["pruned/nu"]))
     panels = []
-    for gate in arrays["merging"][:MOST_KERNELS]:
+    gates = arrays.get("merging", np.zeros(0, int))
+    for gate in gates[:MOST_KERNELS]:
         outer = np.outer(arrays["pruned/W_out_m"][gate], arrays["pruned/W_out_x"][gate])
         title = f"gate output {gate + 1}"
         panels.append(Matrix(title, (outer + outer.T) / 2, neurons, neurons))
     panels.append(Matrix("what they share", arrays["kernels"], neurons, neurons))
-    left_out = len(arrays["merging"]) - len(panels) + 1
+    left_out = len(gates) - len(panels) + 1
     more = f" ({left_out} more not shown)" if left_out > 0 else ""
-    return Matrices(f"Gate outputs that merge into one product{more}", tuple(panels), len(panels))
+    title = f"Gate outputs that merge into fewer{more}"
+    if len(gates) < 2:
+        title = "Nothing merges here; the kernel of one gate output"
+    return Matrices(title, tuple(panels), len(panels))
 
 
 def filling(arrays: Arrays) -> Film:

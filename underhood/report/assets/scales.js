@@ -59,7 +59,7 @@ function linearTicks([low, high], count) {
 function logTicks([low, high], count) {
   const first = Math.ceil(Math.log10(low) - 1e-9);
   const last = Math.floor(Math.log10(high) + 1e-9);
-  if (last - first < 1) {
+  if (last - first < 2) {
     const finer = [];
     for (let power = first - 1; power <= last + 1; power += 1) {
       for (const digit of [1, 2, 5]) {

@@ -1,0 +1,110 @@
+"""Block pictures for print: matrices in blue and red with the roles of rows and columns."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from underhood.report.charts import Film, Groups, Matrices, Matrix
+
+# Inches, as wide as a page's text.
+WIDTH = 7.2
+FRAMES = 5
+# From this many panels on they are drawn as one picture.
+MANY = 20
+
+
+def tallest(chart: Matrices) -> float:
+    """The height of a row of panels when all of them fill the page's width."""
+    first = chart.panels[: chart.across]
+    across = sum(max(one.values.shape[1], 2) for one in first)
+    down = max(one.values.shape[0] for one in first)
+    return float(np.clip(0.8 * WIDTH * down / max(across, 1), 0.55, 2.4)) + 0.25
+
+
+def pictures(band: Any, chart: Matrices | Film) -> None:
+    """Rows of block pictures under their common title; of a film some frames."""
+    band.suptitle(chart.title, fontsize=7)
+    if isinstance(chart, Matrices):
+        panels, across = list(chart.panels), chart.across
+        largest = greatest(panels) if chart.together else None
+        shapes = [one.values.shape[1] for one in panels[:across]]
+        # Room for a title over the narrowest.
+        shapes = [max(one, 0.12 * sum(shapes)) for one in shapes]
+    else:
+        picked = np.unique(np.linspace(0, len(chart.frames) - 1, FRAMES).astype(int))
+        panels = [
+            Matrix(
+                f"{what.title}, {chart.names[t]}" if t == picked[0] else chart.names[t],
+                what.values,
+                what.rows,
+                what.columns,
+            )
+            for row in (1, 2)
+            for t in picked
+            for what in [chart.frames[t][row]]
+        ]
+        across, largest, shapes = len(picked), greatest(panels), [1] * len(picked)
+    if len(panels) > MANY:
+        mosaic(band.subplots(), panels, across)
+        return
+    down = -(-len(panels) // across)
+    axes = band.subplots(down, across, squeeze=False, width_ratios=shapes)
+    for axis in axes.ravel()[len(panels) :]:
+        axis.axis("off")
+    for axis, one in zip(axes.ravel(), panels, strict=False):
+        matrix(axis, one, largest)
+
+
+def mosaic(axis: Any, panels: list[Matrix], across: int) -> None:
+    """Many small panels of one shape as one picture, two empty cells between them."""
+    tall, wide = (max(one.values.shape[side] for one in panels) + 2 for side in (0, 1))
+    down = -(-len(panels) // across)
+    cells = np.full((down * tall, across * wide), np.nan)
+    for place, one in enumerate(panels):
+        top, left = place // across * tall + 2, place % across * wide
+        rows, columns = one.values.shape
+        cells[top : top + rows, left : left + columns] = one.values
+        axis.text(left - 0.5, top - 0.7, one.title, fontsize=4)
+    reach = greatest(panels)
+    axis.imshow(cells, cmap="RdBu", vmin=-reach, vmax=reach, aspect="equal")
+    axis.axis("off")
+
+
+def greatest(panels: list[Matrix]) -> float:
+    return max(float(np.max(np.abs(one.values), initial=0)) for one in panels) or 1.0
+
+
+def matrix(axis: Any, one: Matrix, largest: float | None) -> None:
+    """One block picture; groups are named at its sides and parted by lines."""
+    reach = largest or greatest([one])
+    axis.imshow(one.values, cmap="RdBu", vmin=-reach, vmax=reach, aspect="equal")
+    # Ticks would take most of the time, and there is nothing to measure.
+    axis.set_axis_off()
+    rows, columns = one.values.shape
+    frame = {"color": "black", "linewidth": 0.4, "clip_on": False}
+    axis.plot(
+        [-0.5, columns - 0.5, columns - 0.5, -0.5, -0.5],
+        [-0.5, -0.5, rows - 0.5, rows - 0.5, -0.5],
+        **frame,
+    )
+    axis.set_title(one.title, fontsize=6, pad=2)
+    beside = {"textcoords": "offset points", "fontsize": 5, "annotation_clip": False}
+    for name, start, end in spans(one.rows):
+        middle = (-0.5, (start + end) / 2 - 0.5)
+        axis.annotate(name, middle, (-2, 0), rotation=90, ha="right", va="center", **beside)
+        if start:
+            axis.plot([-0.5, columns - 0.5], [start - 0.5] * 2, **frame)
+    for name, start, end in spans(one.columns):
+        middle = ((start + end) / 2 - 0.5, rows - 0.5)
+        axis.annotate(name, middle, (0, -2), ha="center", va="top", **beside)
+        if start:
+            axis.plot([start - 0.5] * 2, [-0.5, rows - 0.5], **frame)
+
+
+def spans(groups: Groups) -> Iterator[tuple[str, int, int]]:
+    """Where each group starts and ends."""
+    start = 0
+    for name, count in groups:
+        yield name, start, start + count
+        start += count
