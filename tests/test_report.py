@@ -30,7 +30,7 @@ from underhood.report.charts import (
 )
 from underhood.report.drawing import FORMATS, draw
 from underhood.report.figures import FIGURES, figure_of
-from underhood.report.page import SIGNS, as_json, what_we_found
+from underhood.report.page import SIGNS, as_json, deciding, what_we_found
 from underhood.report.sections import SECTIONS
 from underhood.report.terminal import STYLES
 
@@ -276,6 +276,18 @@ def test_the_page_tells_what_holds_and_what_does_not() -> None:
     told = what_we_found({"numbers": numbers})
     assert told == "2 of 4 judged numbers hold; differs: c; refuted: d; 1 not judged."
     assert "Nothing was judged" in what_we_found({"numbers": numbers[-1:]})
+
+
+def test_the_deciding_number_is_the_first_of_the_worst_that_the_paper_has() -> None:
+    numbers = [
+        {"name": "a", "verdict": "reproduced", "paper": 1},
+        {"name": "b", "verdict": "differs", "paper": None},
+        {"name": "c", "verdict": "differs", "paper": 2},
+    ]
+    assert deciding({"verdict": "differs", "numbers": numbers})["name"] == "c"
+    assert deciding({"verdict": "differs", "numbers": numbers[:2]})["name"] == "b"
+    assert deciding({"verdict": "refuted", "numbers": numbers})["name"] == "a"
+    assert deciding({"verdict": "refuted", "numbers": []}) is None
 
 
 def paper_sized() -> dict[str, dict[str, np.ndarray]]:

@@ -114,10 +114,12 @@ def totals(parts: list[Part]) -> dict[str, int]:
 
 
 def deciding(result: dict[str, Any]) -> dict[str, Any] | None:
-    """The number that a claim's verdict rests on: the first that has it, or the first of all."""
+    """The number that a claim's verdict rests on: the first that has it, one of the paper's if
+    there is such; or else the first of all."""
     numbers = result["numbers"]
     same = [one for one in numbers if one["verdict"] == result["verdict"]]
-    return (same or numbers or [None])[0]
+    of_paper = [one for one in same if one["paper"] is not None]
+    return (of_paper or same or numbers or [None])[0]
 
 
 def what_we_found(result: dict[str, Any]) -> str:
