@@ -13,7 +13,7 @@ from underhood.cli import main
 from underhood.experiments.architectures import ARCHITECTURES
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.results import FORMAT
-from underhood.report import architectures, bundle, results
+from underhood.report import architectures, bundle, results, weights
 from underhood.report.build import build
 from underhood.report.charts import (
     PALETTE,
@@ -36,6 +36,7 @@ from underhood.report.terminal import STYLES
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = {"quick": ROOT / "results/reference/quick", "paper": ROOT / "results/paper"}
+TABLE3 = json.loads((COMMITTED["paper"] / "table3/result.json").read_text())
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{ 7*7 }}"
 
 
@@ -263,6 +264,60 @@ def test_arrays_that_do_not_fit_are_said_on_the_page(tmp_path, capsys) -> None:
     assert capsys.readouterr().err.count("no figure of") == 3
 
 
+SPOILT = {
+    "all NaN": lambda one: np.full(one.shape, np.nan) if one.dtype.kind == "f" else one,
+    "all zero": lambda one: np.zeros_like(one),
+    "no rows": lambda one: one[:0],
+    "one column": lambda one: one[..., :1],
+}
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_spoilt_arrays_spoil_their_own_figure_alone(kind: str, tmp_path, capsys) -> None:
+    """Whatever is in the arrays: a page with all sections, and no traceback."""
+    for name in ("figure2", "figure3a", "lstm_weights", "recall_gated"):
+        source = COMMITTED["paper"] / name / "arrays.safetensors"
+        contents = json.loads((source.parent / "result.json").read_text())
+        spoilt = {}
+        for key, array in safetensors.numpy.load_file(source).items():
+            spoilt[key] = SPOILT[kind](array) if array.ndim else array
+            contents["arrays"][key] = list(spoilt[key].shape)
+        put(tmp_path, source.parent.name, contents, spoilt)
+    put(tmp_path, "table3", TABLE3)
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "data-chart=" in page and page.count("<section") == len(EXPERIMENTS) + 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert (tmp_path / "table3/figure.pdf").exists()
+    assert not list(tmp_path.glob("*/.figure*"))
+
+
+def test_shapes_that_the_result_does_not_declare_are_refused(tmp_path) -> None:
+    contents = result("reverse", arrays={"linear": [5], "gated": [5]})
+    put(tmp_path, "reverse", contents, {"linear": np.ones(5), "gated": np.ones(4)})
+    page = page_of(tmp_path, tmp_path / "report.html")
+    assert "has another shape of &#39;gated&#39; than the result says" in page
+
+
+def test_kernels_that_merge_are_shown_in_one_unit() -> None:
+    """Gate outputs whose outer products are proportional give a kernel proportional to them."""
+    rng = np.random.default_rng(0)
+    m, x, u = rng.normal(size=3), rng.normal(size=3), rng.normal(size=2)
+    arrays = {
+        "pruned/nu": np.array([-20.0, -20.0, 5.0]),
+        "pruned/W_out_m": np.stack([2 * m, m, -3 * m]),
+        "pruned/W_out_x": np.stack([x, x, x]),
+        "pruned/D": np.stack([u, 0.5 * u, -u], axis=1),
+        "merging": np.arange(3),
+    }
+    *each, together = (panel.values for panel in weights.merging(arrays).panels)
+    product = (np.outer(m, x) + np.outer(x, m)) / 2
+    for kernel, factor in zip(each, (2, 1, -3), strict=True):
+        np.testing.assert_allclose(kernel, factor * product)
+    # The strongest has weight 1, or −1 if the other sign was picked as the direction.
+    np.testing.assert_allclose(np.abs(together), np.abs((2 + 0.5 + 3) * product))
+
+
 def test_results_of_other_studies_get_sections_too(tmp_path) -> None:
     put(tmp_path, "mine", result("my own study"))
     page = page_of(tmp_path, tmp_path / "report.html")
@@ -352,7 +407,9 @@ WRONG = {
     "report {folder} -o {folder}": "is a folder, or lies in one that does not exist",
     "report {folder} -o {folder}/absent/page.html": "lies in one that does not exist",
     "report {folder} -o {file}": "is not a report",
-    "report {folder} --figuers": "--figuers",
+    "report {folder} --figuers": "did you mean --figures?",
+    "report {folder} --no-figurs": "did you mean --no-figures?",
+    "report {folder}/reverse": "it is one; did you mean",
 }
 
 
@@ -367,6 +424,14 @@ def test_a_wrong_request_gets_one_line_and_writes_nothing(words: str, tmp_path, 
     assert WRONG[words] in said and said.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
     assert places["file"].read_text() == "mine"
+
+
+def test_figures_lie_beside_the_page_where_an_output_is_given(tmp_path) -> None:
+    folder = put(tmp_path / "results", "table3", TABLE3)
+    assert main(["report", str(folder), "-o", str(tmp_path / "mine.html")]) == 0
+    figures = sorted(path.name for path in (tmp_path / "mine_figures/table3").iterdir())
+    assert figures == ["figure.pdf", "figure.png", "figure.svg"]
+    assert [path.name for path in folder.rglob("*.*")] == ["result.json"]
 
 
 def test_a_report_replaces_a_report(tmp_path) -> None:

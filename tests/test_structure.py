@@ -25,6 +25,7 @@ ALLOWED = {
     "underhood": {"layers", "constructions", "tasks", "training", "analysis"},
     "experiments": {"layers", "constructions", "tasks", "training", "analysis", "underhood"},
     "report": set(),
+    "sweeps": {"layers", "tasks", "training"},
 }
 # The words of the command line know nothing but how to complain.
 ALLOWED["arguments"] = {"layers"}

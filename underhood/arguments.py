@@ -112,7 +112,36 @@ class Report:
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Where to write the page; FOLDER/report.html unless given."""
     figures: bool = True
-    """Also draw FOLDER/NAME/figure.pdf, figure.svg and figure.png."""
+    """Also draw figures for print, as PDF, SVG and PNG: FOLDER/NAME/figure.*, or beside the page
+    in PAGE_figures where an output is given."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Train the students of a study of your own; what is finished is never done again."""
+
+    file: tyro.conf.Positional[Path]
+    """A Python file that ends with study = Study(...)."""
+    out: Path | None = None
+    """Folder for what is found; results/FILE unless given."""
+    engine: str = "local"
+    """local (in this process) or dask."""
+    workers: int | None = None
+    """dask: start so many workers on this machine."""
+    address: str | None = None
+    """dask: a scheduler that is running, tls://HOST:PORT or tcp://127.0.0.1:PORT."""
+    insecure: bool = False
+    """dask: allow an address that others can reach without TLS."""
+    tls_ca: str | None = None
+    """dask: the authority's certificate."""
+    tls_cert: str | None = None
+    """dask: our certificate."""
+    tls_key: str | None = None
+    """dask: our key."""
+    most: int = 256
+    """Most students of a work unit."""
+    plan: bool = False
+    """Only say what would be done."""
 
 
 Command = (
@@ -122,9 +151,10 @@ Command = (
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
 )
 
-COMMANDS = (Compile, Decompile, Inspect, List, Reproduce, Report)
+COMMANDS = (Compile, Decompile, Inspect, List, Reproduce, Report, Sweep)
 
 
 def parse(arguments: list[str]) -> Any:
@@ -157,7 +187,9 @@ def one_line(framed: str, arguments: list[str]) -> str:
     if command is None:
         near = difflib.get_close_matches(arguments[0], named, n=1) if arguments else []
     else:
-        options = [f"--{field.name}" for field in dataclasses.fields(named[command])]
+        fields = dataclasses.fields(named[command])
+        options = [f"--{field.name}" for field in fields]
+        options += [f"--no-{field.name}" for field in fields if isinstance(field.default, bool)]
         wrong = [word.rstrip(",:") for word in told.split() if word.startswith("--")]
         unknown = [word for word in wrong if word not in options]
         near = difflib.get_close_matches(unknown[0], options, n=1) if unknown else []

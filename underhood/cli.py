@@ -1,4 +1,4 @@
-"""The command line: underhood list | reproduce | report | compile | decompile | inspect.
+"""The command line: underhood list | reproduce | report | sweep | compile | decompile | inspect.
 
 Exit status 0: done; 1: something failed, or with --strict a claim did not hold; 2: bad input,
 one line on stderr that says what to change, nothing half-written.
@@ -19,6 +19,7 @@ from underhood.arguments import (
     List,
     Report,
     Reproduce,
+    Sweep,
     parse,
 )
 from underhood.layers.checks import BadInput
@@ -205,6 +206,7 @@ def reproduce_command(command: Reproduce) -> int:
 def report_command(command: Report) -> int:
     from underhood.report.build import build, is_report
     from underhood.report.results import find
+    from underhood.report.sections import SECTIONS
     from underhood.report.terminal import console, summary_table
 
     folder = command.folder
@@ -216,6 +218,8 @@ def report_command(command: Report) -> int:
     if not found.entries and not found.unreadable:
         inside = sorted({path.parent.parent.name for path in folder.glob("*/*/result.json")})
         hint = f"did you mean {folder / inside[0]}?" if inside else "run underhood reproduce."
+        if (folder / "result.json").exists():
+            hint = f"it is one; did you mean {folder.resolve().parent}?"
         raise BadInput(f"The folder {folder} holds no results; {hint}")
     output = command.output or folder / "report.html"
     if output.is_dir() or not output.parent.is_dir():
@@ -224,14 +228,48 @@ def report_command(command: Report) -> int:
         raise BadInput(f"{output} exists and is not a report; choose another --output.")
     for problem in found.problems:
         print(f"underhood: left out {problem}.", file=sys.stderr)
-    built = build(found, output, for_print=command.figures)
+    built = build(found, output, for_print=command.figures, beside=command.output is None)
     for name, reason in built.without.items():
         print(f"underhood: no figure of {name}: {reason}.", file=sys.stderr)
-    console().print(summary_table(found.results, [one["experiment"] for one in found.results]))
+    known = [section.name for section in SECTIONS]
+    names = sorted(
+        (one["experiment"] for one in found.results),
+        key=lambda name: known.index(name) if name in known else len(known),
+    )
+    console().print(summary_table(found.results, names))
     if built.figures:
-        print(f"{len(built.figures)} files for print: {folder}/NAME/figure.pdf, .svg, .png")
+        place = built.figures[0].parent.parent
+        print(f"{len(built.figures)} files for print: {place}/NAME/figure.pdf, .svg, .png")
     print(f"{built.page}: {built.size / 1e6:.1f} MB, opens without a network")
     return 0
+
+
+def sweep_command(command: Sweep) -> int:
+    from underhood.report.terminal import console, plain_table
+    from underhood.sweeps.commands import engine_of, planned, summary
+    from underhood.sweeps.display import Display
+    from underhood.sweeps.files import load_study
+    from underhood.sweeps.sweep import sweep
+
+    if command.most < 1:
+        raise BadInput(f"--most must be at least 1, not {command.most}.")
+    study = load_study(command.file)
+    out = command.out or Path("results") / command.file.stem
+    engine = engine_of(command)
+    with engine as opened:
+        units, before = planned(study, out, opened.workers, command.most)
+        if command.plan:
+            told = [{"unit": str(unit), "students": len(unit.addresses)} for unit in units]
+            console().print(plain_table(told) if told else "Nothing is left to do.")
+            return 0
+        with Display(len(units), before) as display:
+            done = sweep(study, out, opened, most=command.most, watch=display)
+    for unit, reason in done.failed.items():
+        print(f"underhood: {unit} failed: {reason}.", file=sys.stderr)
+    console().print(plain_table(summary(out, study)))
+    print(f"{done.done} units done, {len(done.failed)} failed, {done.before} students were there")
+    print(f"{done.table}: a row per student")
+    return 0 if done.complete else 1
 
 
 HANDLERS: dict[type, Any] = {
@@ -241,6 +279,7 @@ HANDLERS: dict[type, Any] = {
     List: list_command,
     Reproduce: reproduce_command,
     Report: report_command,
+    Sweep: sweep_command,
 }
 
 

@@ -1,6 +1,7 @@
 """Block pictures for print: matrices in blue and red with the roles of rows and columns."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,7 @@ def pictures(band: Any, chart: Matrices | Film) -> None:
     else:
         picked = np.unique(np.linspace(0, len(chart.frames) - 1, FRAMES).astype(int))
         panels = [
-            Matrix(
-                f"{what.title}, {chart.names[t]}" if t == picked[0] else chart.names[t],
-                what.values,
-                what.rows,
-                what.columns,
-            )
+            replace(what, title=chart.names[t], rows=((what.title, what.values.shape[0]),))
             for row in (1, 2)
             for t in picked
             for what in [chart.frames[t][row]]
@@ -88,7 +84,7 @@ def matrix(axis: Any, one: Matrix, largest: float | None) -> None:
         [-0.5, -0.5, rows - 0.5, rows - 0.5, -0.5],
         **frame,
     )
-    axis.set_title(one.title, fontsize=6, pad=2)
+    axis.set_title(f"{one.title} ±{reach:.2g}".strip(), fontsize=6, pad=2)
     beside = {"textcoords": "offset points", "fontsize": 5, "annotation_clip": False}
     for name, start, end in spans(one.rows):
         middle = (-0.5, (start + end) / 2 - 0.5)

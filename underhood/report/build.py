@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from underhood.report.charts import Figure
+from underhood.report.charts import Figure, NoFigure
 from underhood.report.drawing import draw, write
-from underhood.report.figures import NoFigure, figure_of
+from underhood.report.figures import figure_of
 from underhood.report.page import MARK, page
 from underhood.report.results import Entry, Found
 
@@ -20,21 +20,35 @@ class Built:
     without: dict[str, str]
 
 
-def build(found: Found, output: Path, *, for_print: bool = True) -> Built:
-    """The page, and with `for_print` NAME/figure.pdf, .svg and .png beside every result."""
+def build(found: Found, output: Path, *, for_print: bool = True, beside: bool = True) -> Built:
+    """The page, and with `for_print` figures as PDF, SVG and PNG.
+
+    beside: NAME/figure.* beside every result; otherwise PAGE_figures/NAME/figure.* beside the page.
+    """
     figures: dict[str, Figure] = {}
     without: dict[str, str] = {}
     drawn: list[Path] = []
     for entry in found.entries:
         name = entry.result["experiment"]
         try:
-            figures[name] = figure_of(entry.folder, entry.result)
-            drawn += draw(entry.folder, figures[name], titled(entry)) if for_print else []
+            figure = figure_of(entry.folder, entry.result)
+            if for_print:
+                drawn += draw(place_of(entry, output, beside), figure, titled(entry))
+            figures[name] = figure
         except NoFigure as reason:
             without[name] = str(reason)
     text = page(found, figures, without).encode()
     write(output, text)
     return Built(output, len(text), tuple(drawn), without)
+
+
+def place_of(entry: Entry, output: Path, beside: bool) -> Path:
+    """The folder of a result's figures."""
+    if beside:
+        return entry.folder
+    place = output.parent / f"{output.stem}_figures" / entry.folder.name
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def titled(entry: Entry) -> str:

@@ -104,6 +104,10 @@ class Film:
 Chart = Plot | Matrices | Film
 
 
+class NoFigure(Exception):
+    """Why a figure cannot be drawn, for the reader of the page."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """The charts of a claim and what to see in them."""

@@ -12,6 +12,15 @@ POINTS = 150
 UPDATES = Axis("updates")
 
 
+# What table1's numbers are called in pictures.
+NUMBERS = {
+    "loss": "loss",
+    "score_kv": "1 − R² of key-values",
+    "score_q": "1 − R² of queries",
+    "polynomial_distance": "distance of polynomials",
+}
+
+
 def thinned(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """At most POINTS of each curve."""
     kept = np.unique(np.linspace(0, len(steps) - 1, min(POINTS, len(steps))).astype(int))
@@ -60,11 +69,12 @@ def table1(arrays: Arrays, result: dict[str, Any]) -> Figure:
             for of in (np.median, np.min, np.max)
         )
         x = np.arange(len(stages))
-        series.append(Series(name, x, middle, low, high, mark="both", colour=colour))
+        label = NUMBERS.get(name, name)
+        series.append(Series(label, x, middle, low, high, mark="points", colour=colour))
         if isinstance(paper, int | float):
             level = np.full(len(stages), float(paper))
             series.append(
-                Series(f"{name}, paper", x, level, mark="line", colour=colour, dashed=True)
+                Series(f"{label}, paper", x, level, mark="line", colour=colour, dashed=True)
             )
     stage_plot = Plot(
         "The paper's four numbers at every stage",
@@ -126,7 +136,6 @@ def sizes(arrays: Arrays, result: dict[str, Any]) -> Figure:
                 curve,
                 colour=place % 8,
                 dashed=place >= 8,
-                faint=True,
             )
             for place, ((n, m), members) in enumerate(zip(size, per_size, strict=True))
             for curve in members
@@ -135,7 +144,8 @@ def sizes(arrays: Arrays, result: dict[str, Any]) -> Figure:
     return Figure(
         (*plots, training),
         "Every point is a student. Left of the first vertical line theory allows no exact "
-        "solution; the paper says that around the second one every student has found it.",
+        "solution; the paper says that around the second one every student has found it. Excesses "
+        "below 1e-12 are noise of the evaluation and shown as that.",
     )
 
 

@@ -6,6 +6,8 @@ The same figure gives the same bytes: no dates, no random names. Nothing here tr
 import io
 import os
 import tempfile
+import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from underhood.report.charts import (
     Chart,
     Figure,
     Film,
+    NoFigure,
     Plot,
     Series,
 )
@@ -38,7 +41,8 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "underhood",
     "pdf.fonttype": 42,
 }
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+# By colour, so that both say the same in every panel.
+MARKERS = ("o", "s", "^", "D", "v", "<", ">", "p")
 # No name of the program or day of the drawing, so that files change with their contents alone.
 METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -46,7 +50,7 @@ METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
 }
 # So many names fit a legend; curves of dozens of students speak for themselves.
-LEGEND = 12
+LEGEND = 20
 
 
 def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
@@ -56,24 +60,36 @@ def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    written = []
-    with plt.rc_context(STYLE):
-        page = lay_out(figure, title)
-        # Once for all formats: arranging takes longer than drawing.
-        page.draw_without_rendering()
-        page.set_layout_engine(None)
-        for kind in FORMATS:
-            file = io.BytesIO()
-            page.savefig(file, format=kind, dpi=150, metadata=METADATA[kind])
-            written.append(folder / f"figure.{kind}")
-            write(written[-1], file.getvalue())
-        plt.close(page)
-    return written
+    files: dict[str, bytes] = {}
+    with plt.rc_context(STYLE), warnings.catch_warnings():
+        # Of axes without anything on them, and the like; what matters is raised.
+        warnings.simplefilter("ignore")
+        try:
+            page = lay_out(figure, title)
+            # Once for all formats: arranging takes longer than drawing.
+            page.draw_without_rendering()
+            page.set_layout_engine(None)
+            for kind in FORMATS:
+                file = io.BytesIO()
+                page.savefig(file, format=kind, dpi=150, metadata=METADATA[kind])
+                files[f"figure.{kind}"] = file.getvalue()
+        except Exception as error:
+            # Arrays from elsewhere can be wrong in any way.
+            raise NoFigure(f"it cannot be drawn ({type(error).__name__}: {error})") from error
+        finally:
+            plt.close("all")
+    for name, contents in files.items():
+        write(folder / name, contents)
+    return [folder / name for name in files]
 
 
 def write(path: Path, contents: bytes) -> None:
     """All of the file or nothing."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        # The caller knows the path, not the temporary one beside it.
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(contents)
@@ -106,13 +122,17 @@ def lay_out(figure: Figure, title: str) -> Any:
                 plot(place, chart)
             else:
                 pictures(place, chart)
+        if isinstance(row[0], Plot):
+            legends(band, axes, row)
     return page
 
 
 def height_of(chart: Chart) -> float:
     """In inches; block pictures follow the shapes of their matrices."""
     if isinstance(chart, Plot):
-        return 3.1 if chart.x.names or crowded(chart) else 2.4
+        names = len({one.name for one in chart.series}) + len(chart.lines)
+        lines = -(-names // 3) if names <= LEGEND else 0
+        return 2.3 + 0.13 * lines + (0.5 if chart.x.names else 0)
     if isinstance(chart, Film):
         return 2.2
     lines = -(-len(chart.panels) // chart.across)
@@ -121,11 +141,11 @@ def height_of(chart: Chart) -> float:
 
 def plot(axis: Any, chart: Plot) -> None:
     """One plot with its bands, reference lines and legend."""
-    seen: dict[str, str] = {}
+    seen: set[str] = set()
     for one in chart.series:
         label = None if one.name in seen else one.name
-        seen.setdefault(one.name, MARKERS[len(seen) % len(MARKERS)])
-        curve(axis, one, label, seen[one.name])
+        seen.add(one.name)
+        curve(axis, one, label, MARKERS[one.colour])
     for place, line in enumerate(chart.lines):
         across = axis.axvline if line.vertical else axis.axhline
         style = ("--", ":", "-.")[place % 3]
@@ -139,21 +159,31 @@ def plot(axis: Any, chart: Plot) -> None:
         axis.set_yscale("log")
         label_powers(axis.yaxis)
     if chart.x.names:
-        long = max(len(name) for name in chart.x.names) > 8
+        many = len(chart.x.names) > 4
         axis.set_xticks(
             range(len(chart.x.names)),
-            chart.x.names,
-            rotation=40 if long else 0,
-            ha="right" if long else "center",
+            chart.x.names if many else [textwrap.fill(name, 16) for name in chart.x.names],
+            rotation=40 if many else 0,
+            ha="right" if many else "center",
         )
-    if (seen or chart.lines) and len(seen) <= LEGEND:
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 3}
-        axis.legend(frameon=False, **(below if crowded(chart) else {}))
 
 
-def crowded(chart: Plot) -> bool:
-    """Whether a legend among the marks would cover some of them."""
-    return len({one.name for one in chart.series}) > 6 and not chart.x.names
+def legends(band: Any, axes: Any, row: list[Chart]) -> None:
+    """Below the plots, never on top of a mark: one for all of a row where it is the same."""
+    named = [axis.get_legend_handles_labels() for axis in axes]
+    same = len({tuple(labels) for _, labels in named}) == 1
+    for axis, chart, (handles, labels) in zip(axes, row, named, strict=True):
+        if not labels or len(labels) > LEGEND:
+            continue
+        if same:
+            band.legend(handles, labels, loc="outside lower center", frameon=False, ncols=4)
+            return
+        assert isinstance(chart, Plot)
+        names = chart.x.names
+        lower = 0.2 if not names else 0.32 if len(names) <= 4 else 0.6
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -lower)}
+        long = max(len(one) for one in labels) > 24
+        axis.legend(handles, labels, frameon=False, ncols=2 if long else 3, **below)
 
 
 def label_powers(side: Any) -> None:

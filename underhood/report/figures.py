@@ -8,7 +8,7 @@ import numpy as np
 import safetensors.numpy
 
 from underhood.report import architectures, curves, errors, weights
-from underhood.report.charts import Figure
+from underhood.report.charts import Figure, NoFigure, encoded
 
 FIGURES: dict[str, Callable[[dict[str, np.ndarray], dict[str, Any]], Figure]] = {
     "table1": curves.table1,
@@ -31,10 +31,6 @@ FIGURES: dict[str, Callable[[dict[str, np.ndarray], dict[str, Any]], Figure]] = 
 WITHOUT_ARRAYS = ("table3",)
 
 
-class NoFigure(Exception):
-    """Why a figure cannot be drawn, for the reader of the page."""
-
-
 def figure_of(folder: Path, result: dict[str, Any]) -> Figure:
     """The figure of the result in a folder."""
     name = result["experiment"]
@@ -49,8 +45,18 @@ def figure_of(folder: Path, result: dict[str, Any]) -> Figure:
             raise NoFigure(f"{source.name} cannot be read ({type(error).__name__})") from error
     elif name not in WITHOUT_ARRAYS:
         raise NoFigure(f"{source.name} is not there")
+    declared = result.get("arrays", {})
+    other = [
+        key for key, one in arrays.items() if declared.get(key, list(one.shape)) != list(one.shape)
+    ]
+    if other:
+        raise NoFigure(f"{source.name} has another shape of {other[0]!r} than the result says")
     try:
-        return FIGURES[name](arrays, result)
+        figure = FIGURES[name](arrays, result)
+        # What cannot be sent to the page cannot be drawn either.
+        for chart in figure.charts:
+            encoded(chart)
+        return figure
     except KeyError as error:
         raise NoFigure(f"it lacks {error.args[0]!r}") from error
     except Exception as error:

@@ -47,8 +47,10 @@ def find(folder: Path) -> Found:
             entries.append(Entry(path.parent, checked(path.read_text(encoding="utf-8"))))
         except Unreadable as problem:
             unreadable[path.parent.name] = str(problem)
-        except (OSError, ValueError, RecursionError) as error:
-            unreadable[path.parent.name] = f"{type(error).__name__}, not a result file"
+        except OSError as error:
+            unreadable[path.parent.name] = f"it cannot be read ({error.strerror})"
+        except (ValueError, RecursionError):
+            unreadable[path.parent.name] = "it is damaged, or not a result file"
     return Found(tuple(entries), unreadable)
 
 
@@ -76,6 +78,7 @@ def checked(text: str) -> dict[str, Any]:
         "rows": [plain(row) for row in listed(rows) if isinstance(row, dict)],
         "notes": [str(note) for note in listed(notes)],
         "provenance": read["provenance"] if isinstance(read["provenance"], dict) else {},
+        "arrays": read["arrays"] if isinstance(read.get("arrays"), dict) else {},
     }
 
 

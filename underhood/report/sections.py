@@ -76,7 +76,7 @@ SECTIONS = (
         "table3",
         "What every architecture needs",
         "How many layers of each architecture implement a gated RNN, and attention, exactly. The "
-        "paper says that GRUs, and LRUs with an MLP, cannot.",
+        "paper says that GRUs, and LRUs with an MLP, cannot, which is what – stands for.",
     ),
     Section(
         "lstm_weights",

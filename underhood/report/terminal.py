@@ -76,7 +76,7 @@ def summary_table(results: Iterable[dict[str, Any]], names: Iterable[str]) -> Ta
         )
     told = ", ".join(f"{count} {verdict}" for verdict, count in totals.items())
     table.add_section()
-    table.add_row("in total", "", "", Text(told), "")
+    table.add_row("in total", "", "", Text(f"experiments: {told}"), "")
     return table
 
 

@@ -60,14 +60,14 @@ def stage_of(arrays: Arrays, stage: str) -> Matrices:
 def blocks(arrays: Arrays, result: dict[str, Any]) -> Figure:
     """The weights at every stage, the kernel that merges, and memory as it fills."""
     charts: list[Chart] = [stage_of(arrays, stage) for stage in STAGES if f"{stage}/nu" in arrays]
-    if arrays["kernels"].ndim == 2 and arrays["kernels"].size:
+    if arrays["merging"].size:
         charts.append(merging(arrays))
     if "memory/tokens" in arrays:
         charts.append(filling(arrays))
     charts.append(losses(arrays, "Loss of every student"))
     return Figure(
         tuple(charts),
-        "Blue is positive, red negative, white zero; every panel has its own scale. In the "
+        "Blue is positive, red negative, pale zero; every panel has its own scale. In the "
         "construction input gates write products of two inputs into memory (λ = 1) and single "
         "inputs, through the constant 1, into queries (λ = 0); every output gate multiplies a "
         "memory with a query. The film shows the attention's key-value matrix over one sequence, "
@@ -78,18 +78,25 @@ def blocks(arrays: Arrays, result: dict[str, Any]) -> Figure:
 def merging(arrays: Arrays) -> Matrices:
     """Gate outputs as outer products of what they read, and the kernel that they share."""
     neurons = roles(decay_of(arrays["pruned/nu"]))
-    panels = []
-    gates = arrays.get("merging", np.zeros(0, int))
-    for gate in gates[:MOST_KERNELS]:
-        outer = np.outer(arrays["pruned/W_out_m"][gate], arrays["pruned/W_out_x"][gate])
-        title = f"gate output {gate + 1}"
-        panels.append(Matrix(title, (outer + outer.T) / 2, neurons, neurons))
-    panels.append(Matrix("what they share", arrays["kernels"], neurons, neurons))
+    gates, D = arrays["merging"], arrays["pruned/D"]
+    outer = np.einsum(
+        "ja,jb->jab", arrays["pruned/W_out_m"][gates], arrays["pruned/W_out_x"][gates]
+    )
+    kernels = (outer + outer.transpose(0, 2, 1)) / 2
+    panels = [
+        Matrix(f"gate output {gate + 1}", kernel, neurons, neurons)
+        for gate, kernel in zip(gates[:MOST_KERNELS], kernels, strict=False)
+    ]
+    # They reach the outputs along one direction, each with its own weight.
+    direction = D[:, gates[np.argmax(np.linalg.norm(D[:, gates], axis=0))]]
+    weight = direction @ D[:, gates] / max(float(direction @ direction), 1e-300)
+    together = np.einsum("j,jab->ab", weight, kernels)
+    panels.append(Matrix(f"all {len(gates)} together", together, neurons, neurons))
     left_out = len(gates) - len(panels) + 1
     more = f" ({left_out} more not shown)" if left_out > 0 else ""
     title = f"Gate outputs that merge into fewer{more}"
     if len(gates) < 2:
-        title = "Nothing merges here; the kernel of one gate output"
+        title, panels = "Nothing merges here; the kernel of one gate output", panels[:1]
     return Matrices(title, tuple(panels), len(panels))
 
 
@@ -101,14 +108,16 @@ def filling(arrays: Arrays) -> Film:
     frames = tuple(
         (
             Matrix("token", tokens[t][:, None], (("x", tokens.shape[1]),)),
-            Matrix("attention's Σ v kᵀ", attention[t], values, keys),
-            Matrix("read from neurons", neurons[t], values, keys),
+            Matrix("attention", attention[t], values, keys),
+            Matrix("neurons", neurons[t], values, keys),
             Matrix("difference", neurons[t] - attention[t], values, keys),
         )
         for t in range(len(attention))
     )
     names = tuple(f"token {t + 1} of {len(attention)}" for t in range(len(attention)))
-    return Film("Key-value memory as it fills", frames, names)
+    return Film(
+        "Key-value memory Σ v kᵀ as it fills: attention's, and read from neurons", frames, names
+    )
 
 
 def stored(arrays: Arrays, result: dict[str, Any]) -> Figure:

@@ -245,11 +245,16 @@ class PlotView extends PlotDrawing {
       const ends = [centre - half, centre + half];
       next[side] = this.log[side] ? ends.map(Math.exp) : ends;
     }
-    this.view = next;
+    const shown = this.view ?? { x: this.range("x"), y: this.range("y") };
+    this.depth = (this.depth ?? 0) + (factor < 1 ? 1 : -1);
+    if (Math.abs(this.depth) > 12) this.depth -= Math.sign(this.depth);
+    else this.view = next;
+    if (!Number.isFinite(next.x[0] + next.x[1] + next.y[0] + next.y[1])) this.view = shown;
     this.draw();
   }
 
   reset() {
+    this.depth = 0;
     this.view = null;
     this.draw();
   }

@@ -50,7 +50,21 @@ function verdictFilter() {
   show("all");
 }
 
+/** On paper nothing can be opened, so numbers and their rules are. */
+function openForPrint() {
+  const closed = () => [...document.querySelectorAll("details.numbers:not([open])")];
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = closed();
+    for (const one of opened) one.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const one of opened) one.open = false;
+  });
+}
+
 themeSwitch();
+openForPrint();
 verdictFilter();
 drawEverything();
 explorer(document.getElementById("explorer-root"));
