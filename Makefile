@@ -72,7 +72,7 @@ pins:  ## write constraints.txt anew from pyproject.toml
 	@sed -n '/^#/p' constraints.txt >.venv/constraints.txt
 	@printf 'hatchling\nuv\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
-		--extra dev --extra docs --extra bench pyproject.toml - >>.venv/constraints.txt
+		--extra dev --extra docs --extra bench --extra cluster pyproject.toml - >>.venv/constraints.txt
 	@mv .venv/constraints.txt constraints.txt
 
 # The stamp is removed first and made last: without it .venv counts as half-made and is made
@@ -93,20 +93,20 @@ $(READY): pyproject.toml constraints.txt
 	fi
 	@touch $@.part
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-	@$(INSTALL) --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev,cluster]'
 	@mv $@.part $@
 
 # While these install, .venv counts as half-made too.
 $(DOCS_READY): $(READY)
 	@echo "setup: installing the pinned packages for the documentation"
 	@mv $(READY) $(READY).part
-	@$(INSTALL) --editable '.[dev,docs]'
+	@$(INSTALL) --editable '.[dev,cluster,docs]'
 	@mv $(READY).part $(READY)
 	@touch $@
 
 $(BENCH_READY): $(READY)
 	@echo "setup: installing the pinned packages for the benchmarks"
 	@mv $(READY) $(READY).part
-	@$(INSTALL) --editable '.[dev,bench]'
+	@$(INSTALL) --editable '.[dev,cluster,bench]'
 	@mv $(READY).part $(READY)
 	@touch $@

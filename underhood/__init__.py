@@ -59,6 +59,7 @@ from underhood.layers import (
     save,
     stream,
 )
+from underhood.sweeps import Study
 from underhood.training import Recipe, Run, train
 
 __version__ = "0.1.0"
@@ -95,6 +96,7 @@ __all__ = [
     "Run",
     "SideGatedRNN",
     "Stack",
+    "Study",
     "attention_from_linear_rnn",
     "attention_score",
     "compile",

@@ -17,12 +17,12 @@ from underhood.layers.files import put_together, take_apart
 from underhood.training.padding import is_own
 from underhood.training.storage import (
     VERSION,
+    as_json,
     folder_of,
     named_leaves,
     read_json,
     read_settings,
     write,
-    write_json,
 )
 
 if TYPE_CHECKING:
@@ -97,6 +97,11 @@ class Run:
 
     def save(self, folder: Path) -> None:
         """Write all that `load` reads; the table comes last, because it says that all is there."""
+        for name, data in self.files().items():
+            write(folder / name, data)
+
+    def files(self) -> dict[str, bytes]:
+        """What `save` writes, in its order."""
         curves = {"steps": self.steps, "losses": self.losses}
         tensors: dict[str, np.ndarray] = {}
         structures = []
@@ -113,15 +118,13 @@ class Run:
                 tensors, {"structures": json.dumps(structures)}
             ),
         }
-        for name, data in files.items():
-            write(folder / name, data)
         table = {
             "version": VERSION,
             "provenance": self.provenance,
             "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
             "rows": list(self.rows),
         }
-        write_json(folder / "members.json", table)
+        return files | {"members.json": as_json(table)}
 
 
 def arrays_of(model: Any) -> list[Any]:

@@ -107,8 +107,12 @@ def write(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
-    write(path, text.encode() + b"\n")
+    write(path, as_json(data))
+
+
+def as_json(data: Any) -> bytes:
+    """JSON as our files have it."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def read_json(path: Path, *, advice: str) -> dict[str, Any]:

@@ -1,0 +1,69 @@
+"""What `underhood sweep` needs besides: an engine by its name, the plan, and a short table."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from underhood.layers import BadInput
+from underhood.sweeps.engines import Local
+from underhood.sweeps.store import Store
+from underhood.sweeps.study import Study
+from underhood.sweeps.units import Unit, plan
+
+ENGINES = ("local", "dask")
+
+
+def engine_of(command: Any) -> Any:
+    """The engine that a command asks for, to be entered."""
+    dask = {
+        "--workers": command.workers,
+        "--address": command.address,
+        "--tls-ca": command.tls_ca,
+        "--tls-cert": command.tls_cert,
+        "--tls-key": command.tls_key,
+    }
+    if command.engine not in ENGINES:
+        raise BadInput(f"--engine is {' or '.join(ENGINES)}, not {command.engine!r}.")
+    if command.engine == "local":
+        given = [name for name, value in dask.items() if value is not None]
+        if given:
+            raise BadInput(f"{given[0]} is for --engine dask; add that, or leave it out.")
+        return contextlib.nullcontext(Local())
+    # Here, because dask.distributed is an extra.
+    from underhood.sweeps.cluster import Cluster
+
+    return Cluster(
+        count=command.workers,
+        address=command.address,
+        insecure=command.insecure,
+        tls=(command.tls_ca, command.tls_cert, command.tls_key),
+    ).opened()
+
+
+def planned(study: Study, out: Path, workers: int, most: int) -> tuple[list[Unit], int]:
+    """Units that are left, and how many students are there."""
+    finished = Store(out).finished()
+    return plan(study, finished, workers=workers, most=most), len(finished)
+
+
+def summary(out: Path, study: Study) -> list[dict[str, Any]]:
+    """A row per student's kind, width and point of the axes: the median loss and its range."""
+    addresses = {one for name in study.students for one in study.addresses(name).values()}
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for row in Store(out).rows(addresses):
+        place = (row["student"], row["width"], *(row[name] for name in study.axes))
+        loss = row["loss"] if row["loss"] is not None else np.nan
+        groups.setdefault(place, []).append(loss)
+    names = ("student", "width", *study.axes)
+    return [
+        {
+            **dict(zip(names, place, strict=True)),
+            "seeds": len(losses),
+            "lost": int(np.sum(np.isnan(losses))),
+            "median loss": float(np.nanmedian(losses)) if np.isfinite(losses).any() else None,
+            "lowest": float(np.nanmin(losses)) if np.isfinite(losses).any() else None,
+        }
+        for place, losses in sorted(groups.items(), key=lambda item: str(item[0]))
+    ]

@@ -1,0 +1,70 @@
+"""Engines run work units: each gives back finished units as they come, in any order.
+
+Local     in this process, one after the other; a unit that is stopped goes on where it was
+Cluster   on dask.distributed (`cluster.py`)
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from underhood.sweeps.store import Store
+from underhood.sweeps.study import Study
+from underhood.sweeps.units import Unit, work
+
+# Told (unit, what happened to it, where): "running", "done", "retried", "failed".
+Tell = Callable[[Unit, str, str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A unit's files, or why it has none; where it ran, for how long, and how often."""
+
+    unit: Unit
+    files: dict[str, bytes] | None
+    reason: str = ""
+    worker: str = "here"
+    seconds: float = 0.0
+    attempts: int = 1
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """What runs units."""
+
+    @property
+    def workers(self) -> int:
+        """How many units can run at once."""
+
+    def run(
+        self, study: Study, units: Sequence[Unit], store: Store, tell: Tell
+    ) -> Iterator[Outcome]:
+        """All units, as they finish."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """Units in this process."""
+
+    workers: int = field(default=1, init=False)
+    progress: Any = None
+
+    def run(
+        self, study: Study, units: Sequence[Unit], store: Store, tell: Tell
+    ) -> Iterator[Outcome]:
+        """One after the other; a unit that fails does not stop the rest."""
+        for unit in units:
+            tell(unit, "running", "here")
+            began = time.monotonic()
+            try:
+                files = work(study, unit, out=store.scratch(unit), progress=self.progress)
+            except Exception as error:
+                yield Outcome(unit, None, reason_of(error))
+                continue
+            yield Outcome(unit, files, seconds=time.monotonic() - began)
+
+
+def reason_of(error: BaseException) -> str:
+    """One line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

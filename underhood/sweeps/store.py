@@ -1,0 +1,129 @@
+"""What a study has found, on disk. One process writes.
+
+DIR/study.json        what is common to the study, for people; not read back
+DIR/units/NAME/       a finished unit: members.json, losses.safetensors, models.safetensors
+DIR/unfinished/NAME/  checkpoints of a unit that was trained here and stopped
+DIR/table.csv         a row per student, written anew when a sweep ends
+DIR/lock              held by the process that writes
+
+A unit is written under another name and renamed, so it is there whole or not at all; and one that
+is there is never written again, so a unit that two workers have trained is kept once.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from underhood.layers import BadInput
+from underhood.layers.files import write_atomically
+from underhood.sweeps.units import Unit
+from underhood.training import Run
+from underhood.training.storage import as_json, locked
+
+UNITS, UNFINISHED, TABLE = "units", "unfinished", "table.csv"
+OURS = {UNITS, UNFINISHED, TABLE, "study.json", "lock"}
+
+
+class Store:
+    """The folder of a study."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @contextlib.contextmanager
+    def opened(self, description: dict[str, Any]) -> Iterator["Store"]:
+        """Hold the folder for writing, and clear away what a killed process left half-written."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise BadInput(f"The output {self.folder} is a file; name a folder.")
+        foreign = self.foreign()
+        if foreign:
+            raise BadInput(
+                f"The output folder {self.folder} holds other things ({foreign[0]}); name a new "
+                "or empty folder, or one with a study."
+            )
+        try:
+            (self.folder / UNITS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"The output folder {self.folder} cannot be written: {error.strerror}."
+            ) from None
+        with locked(self.folder):
+            for left in (self.folder / UNITS).glob(".*"):
+                shutil.rmtree(left, ignore_errors=True)
+            write_atomically(self.folder / "study.json", as_json(description))
+            yield self
+
+    def foreign(self) -> list[str]:
+        """What lies in the folder and is not ours, unless a study is there too."""
+        if not self.folder.is_dir() or (self.folder / UNITS).exists():
+            return []
+        held = {one.name for one in self.folder.iterdir() if not one.name.startswith(".")}
+        return sorted(held - OURS)
+
+    def units(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """Names and rows of all finished units."""
+        for path in sorted((self.folder / UNITS).glob("[!.]*/members.json")):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                yield path.parent.name, json.loads(path.read_text(encoding="utf-8"))["rows"]
+
+    def finished(self) -> set[str]:
+        """Addresses of all students that are here."""
+        return {row["address"] for _, rows in self.units() for row in rows}
+
+    def has(self, unit: Unit) -> bool:
+        return (self.folder / UNITS / unit.name / "members.json").exists()
+
+    def write(self, unit: Unit, files: dict[str, bytes]) -> bool:
+        """Keep a unit; False where it is here already."""
+        place = self.folder / UNITS / unit.name
+        if place.exists():
+            return False
+        temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{unit.name}."))
+        try:
+            for name, data in files.items():
+                with open(temporary / name, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.chmod(temporary, 0o755)
+            os.rename(temporary, place)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        shutil.rmtree(self.scratch(unit), ignore_errors=True)
+        return True
+
+    def scratch(self, unit: Unit) -> Path:
+        """Where a unit that is trained in this process keeps its checkpoints."""
+        return self.folder / UNFINISHED / unit.name
+
+    def rows(self, addresses: set[str]) -> list[dict[str, Any]]:
+        """The rows of some students, in the order of their units; each once."""
+        found: dict[str, dict[str, Any]] = {}
+        for _, rows in self.units():
+            for row in rows:
+                if row["address"] in addresses:
+                    found.setdefault(row["address"], row)
+        return list(found.values())
+
+    def write_table(self, addresses: set[str]) -> Path:
+        """DIR/table.csv with the rows of a study."""
+        rows = self.rows(addresses)
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
+        table = csv.DictWriter(text, names, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        write_atomically(self.folder / TABLE, text.getvalue().encode())
+        return self.folder / TABLE
+
+    def load(self, unit: Unit, make_student: Callable[..., Any] | None = None) -> Run:
+        """A finished unit with its models and curves."""
+        return Run.load(self.folder / UNITS / unit.name, make_student)

@@ -1,0 +1,113 @@
+"""Work units: students that are trained by one call, because they can share a program.
+
+Compiling takes seconds and a step of a small network microseconds, so a hundred students in one
+unit are far cheaper than a hundred units. A unit is all points of the axes at some seeds of one
+width and kind; it is cut where there would be fewer units than workers, or more students than fit.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from underhood.sweeps.study import Study
+from underhood.training import train
+from underhood.training.run import Run
+from underhood.training.storage import VERSION, as_json
+
+# Most students of a unit, however few workers there are: what is lost with a worker is one unit.
+MOST = 256
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Students of one kind and width at some seeds, and their addresses."""
+
+    student: str
+    width: int
+    seeds: tuple[int, ...]
+    addresses: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The same students give the same name."""
+        return hashlib.sha256(" ".join(self.addresses).encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        seeds = f"seed {self.seeds[0]}"
+        if len(self.seeds) > 1:
+            seeds = f"{len(self.seeds)} seeds from {min(self.seeds)}"
+        return f"{self.student}, width {self.width}, {seeds}"
+
+
+def plan(
+    study: Study, finished: Collection[str] = (), *, workers: int = 1, most: int = MOST
+) -> list[Unit]:
+    """Units for all students that are not finished, the widest first.
+
+    Wide students take longest, and what is long should not come last.
+    """
+    cells: list[tuple[str, int, list[int], dict[int, list[str]]]] = []
+    for student in study.students:
+        by_place: dict[tuple[int, int], list[str]] = {}
+        for member, address in study.addresses(student).items():
+            by_place.setdefault((member.width, member.seed), []).append(address)
+        for width in sorted({width for width, _ in by_place}, reverse=True):
+            own = {seed: found for (one, seed), found in by_place.items() if one == width}
+            left = [seed for seed, found in own.items() if not set(found) <= set(finished)]
+            if left:
+                cells.append((student, width, left, own))
+    cells.sort(key=lambda cell: -cell[1])
+    # As many units as workers at least, each cell cut into equal parts.
+    parts = max(1, math.ceil(workers / max(len(cells), 1)))
+    units = []
+    for student, width, seeds, own in cells:
+        points = len(own[seeds[0]])
+        count = min(len(seeds), max(parts, math.ceil(len(seeds) * points / most)))
+        size = math.ceil(len(seeds) / count)
+        for start in range(0, len(seeds), size):
+            chunk = tuple(seeds[start : start + size])
+            addresses = tuple(address for seed in chunk for address in own[seed])
+            units.append(Unit(student, width, chunk, addresses))
+    return units
+
+
+def work(study: Study, unit: Unit, **options: Any) -> dict[str, bytes]:
+    """Train a unit; its files."""
+    import jax
+
+    run = train(
+        study.students[unit.student],
+        study.task,
+        study.recipe,
+        widths=unit.width,
+        seeds=unit.seeds,
+        axes=study.axes,
+        key=jax.random.key(study.key),
+        **options,
+    )
+    return packed(run, study, unit)
+
+
+def packed(run: Run, study: Study, unit: Unit) -> dict[str, bytes]:
+    """A trained unit as the files that keep it; every row has its address."""
+    addresses = study.addresses(unit.student)
+    found = {(member.width, member.seed, *member.axes): one for member, one in addresses.items()}
+    names = tuple(study.axes)
+    rows = [
+        {
+            "student": unit.student,
+            "address": found[(row["width"], row["seed"], *((name, row[name]) for name in names))],
+            **row,
+        }
+        for row in run.rows
+    ]
+    files = {
+        "settings.json": as_json({"version": VERSION, "begun": run.provenance, **run.settings})
+    }
+    files |= run.files()
+    table = json.loads(files["members.json"]) | {"rows": rows}
+    files["members.json"] = as_json(table)
+    return files
