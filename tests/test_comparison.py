@@ -1,5 +1,7 @@
 """Comparisons of architectures (Figures 4 and 6) on students made by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,10 @@ from underhood.experiments.architectures import (
     LRU_MLP,
     LRU_PLAIN,
 )
-from underhood.experiments.comparison import Comparison, Student, slug, student_of
+from underhood.experiments.comparison import Comparison, Plan, Student, search, slug, student_of
 from underhood.experiments.figure6 import EQUAL, at_equal_parameters, ratio_near
 from underhood.tasks import InContextRegression
-from underhood.training import Run
+from underhood.training import Recipe, Run
 
 TASK = InContextRegression()
 SEEDS = 4
@@ -259,3 +261,38 @@ def test_a_ratio_of_no_students_differs_and_of_few_seeds_is_not_judged() -> None
     assert ratio_near(lost, None, "what", 1.0).verdict == "differs"
     few = comparison(group(GATED, 8, [0.1] * 3, ratio=1.0), seeds=3)
     assert ratio_near(few, None, "what", 1.0).verdict == "not judged"
+
+
+class Told:
+    """A setting that trains nothing: losses are given, and what was asked for is kept."""
+
+    def __init__(self, losses):
+        self.losses, self.asked = losses, []
+
+    def train(self, name, make_student, task, recipe, **options):
+        self.asked.append((name, recipe.steps, options))
+        rates = options["axes"]["learning_rate"]
+        rows = [
+            {"learning_rate": rate, "loss": loss}
+            for rate, loss in zip(rates, self.losses, strict=True)
+        ]
+        return SimpleNamespace(rows=rows)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_rates_are_searched_on_one_student_and_few_steps() -> None:
+    plan = Plan({1: (8, 16)}, 4, Recipe(steps=100), (1e-3, 1e-2, 1e-1), 8, 10)
+    setting = Told([0.3, 0.1, None])
+    found = search("figure4a", ARCHITECTURES[0], InContextRegression(), plan, 7, setting)
+    assert found == {1e-3: 0.3, 1e-2: 0.1, 1e-1: np.inf}
+    ((name, steps, options),) = setting.asked
+    assert (name, steps) == ("figure4a_gated_rnn_rates", 10)
+    assert (options["widths"], options["seeds"], options["key"]) == (8, 1, 7)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_a_single_rate_needs_no_search() -> None:
+    plan = Plan({1: (8,)}, 4, Recipe(steps=100), (1e-2,), 8, 10)
+    setting = Told([])
+    assert list(search("x", ARCHITECTURES[0], InContextRegression(), plan, 7, setting)) == [1e-2]
+    assert setting.asked == []
