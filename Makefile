@@ -14,7 +14,7 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
               --constraints constraints.txt --build-constraints constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test reproduce bench lint format types report docs pins
+.PHONY: help setup test chaos reproduce bench lint format types report docs pins
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,10 @@ test: $(READY)  ## run the tests in WORKERS processes
 	@echo "test: pytest in $(WORKERS) processes, on the CPU"
 	@JAX_PLATFORMS=cpu OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+
+chaos: $(READY)  ## the tests that freeze and kill processes for longer than make test does
+	@echo "chaos: pytest -m chaos, on the CPU"
+	@JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -m chaos
 
 reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) into OUT
 	@echo "reproduce: all results at scale $(SCALE), into $(OUT)"

@@ -120,6 +120,7 @@ def test_workers_and_the_scheduler_are_killed(tmp_path) -> None:
     all_there_once(tmp_path, own)
 
 
+@pytest.mark.chaos
 def test_a_frozen_worker_is_given_up_and_its_late_result_is_not_kept_twice(tmp_path) -> None:
     own = study(seeds=8)
 
@@ -137,7 +138,7 @@ def test_a_frozen_worker_is_given_up_and_its_late_result_is_not_kept_twice(tmp_p
 
 def test_units_that_always_fail_are_reported_and_the_rest_completes(tmp_path) -> None:
     own = study(seeds=10)
-    with Cluster(count=2, work=crashing, rounds=1).opened() as cluster:
+    with Cluster(count=2, work=crashing, rounds=2).opened() as cluster:
         done = sweep(own, tmp_path, cluster, most=1)
     reasons = {unit.seeds[0]: reason for unit, reason in done.failed.items()}
     assert reasons == {
@@ -158,6 +159,7 @@ with tests.Cluster(count=2, work=tests.tiny).opened() as cluster:
 """
 
 
+@pytest.mark.chaos
 def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path) -> None:
     import subprocess
 

@@ -94,8 +94,6 @@ def test_it_fits_the_screen_and_stays_quiet(chromium, address, width: int, schem
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert [one for one in page.evaluate(DRAWN) if not one["marks"]] == []
-    page.reload()
-    page.wait_for_selector(READY)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"report_{width}_{scheme}.png", full_page=True)
     for name in ("figure2", "recall_side"):

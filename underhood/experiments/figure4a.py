@@ -26,7 +26,7 @@ from underhood.training import Recipe
 RATES = {"quick": (3e-3, 1e-2, 3e-2, 1e-1), "paper": (1e-3, 3e-3, 1e-2, 3e-2)}
 # d, length, and the plan. The paper's comparison runs a million updates; ours a tenth of that.
 PLANS = {
-    "smoke": (2, 4, Plan({1: (4,), 2: (4,)}, 2, Recipe(steps=10, batch=8), (1e-2,), 4, 5)),
+    "smoke": (2, 4, Plan({1: (4,)}, 2, Recipe(steps=10, batch=8), (1e-2,), 4, 5)),
     "quick": (
         3,
         16,
