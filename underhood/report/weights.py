@@ -131,7 +131,7 @@ def stored(arrays: Arrays, result: dict[str, Any]) -> Figure:
     neurons = roles(decay[order])
     return Figure(
         (
-            Matrices("What a neuron receives from the pair (x, y)", pairs, 4, together=True),
+            Matrices("What a neuron receives from the pair (x, y)", pairs, 4),
             Matrices(
                 "What neurons receive from a query",
                 (Matrix("", asked[order], neurons, (("x of the query", symbols),)),),
