@@ -257,12 +257,12 @@ def sweep_command(command: Sweep) -> int:
     out = command.out or Path("results") / command.file.stem
     engine = engine_of(command)
     with engine as opened:
-        units, before = planned(study, out, opened.workers, command.most)
+        units = planned(study, out, opened.workers, command.most)
         if command.plan:
             told = [{"unit": str(unit), "students": len(unit.addresses)} for unit in units]
             console().print(plain_table(told) if told else "Nothing is left to do.")
             return 0
-        with Display(len(units), before) as display:
+        with Display(len(units)) as display:
             done = sweep(study, out, opened, most=command.most, watch=display)
     for unit, reason in done.failed.items():
         print(f"underhood: {unit} failed: {reason}.", file=sys.stderr)

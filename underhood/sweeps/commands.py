@@ -42,10 +42,9 @@ def engine_of(command: Any) -> Any:
     ).opened()
 
 
-def planned(study: Study, out: Path, workers: int, most: int) -> tuple[list[Unit], int]:
-    """Units that are left, and how many students are there."""
-    finished = Store(out).finished()
-    return plan(study, finished, workers=workers, most=most), len(finished)
+def planned(study: Study, out: Path, workers: int, most: int) -> list[Unit]:
+    """Units that are left."""
+    return plan(study, Store(out).finished(), workers=workers, most=most)
 
 
 def summary(out: Path, study: Study) -> list[dict[str, Any]]:

@@ -11,9 +11,8 @@ from underhood.sweeps.units import Unit
 class Display:
     """Counts, and an estimate of the time left; a table on a terminal, lines elsewhere."""
 
-    def __init__(self, units: int, before: int):
+    def __init__(self, units: int):
         self.units = units
-        self.before = before
         self.counts: Counter[str] = Counter()
         self.by_worker: Counter[str] = Counter()
         self.running: set[str] = set()

@@ -77,9 +77,6 @@ class Store:
         """Addresses of all students that are here."""
         return {row["address"] for _, rows in self.units() for row in rows}
 
-    def has(self, unit: Unit) -> bool:
-        return (self.folder / UNITS / unit.name / "members.json").exists()
-
     def write(self, unit: Unit, files: dict[str, bytes]) -> bool:
         """Keep a unit; False where it is here already."""
         place = self.folder / UNITS / unit.name

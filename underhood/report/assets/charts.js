@@ -6,6 +6,8 @@ import { PlotDrawing, keyMarks } from "./chart_marks.js";
 import { rangeOf, scaleFor, shortNumber } from "./scales.js";
 
 const NARROW = 480;
+// So many halvings or doublings; beyond that no axis has a tick.
+const DEEPEST = 6;
 let chartCount = 0;
 
 /** Draw a plot into a container; `plot` is what `charts.py` encodes. */
@@ -20,6 +22,7 @@ class PlotView extends PlotDrawing {
     this.hidden = new Set();
     this.log = { x: plot.x.log, y: plot.y.log };
     this.view = null;
+    this.depth = 0;
     this.at = null;
     this.clip = `clip-${(chartCount += 1)}`;
     this.picture = element("div", { class: "chart-picture" });
@@ -235,21 +238,20 @@ class PlotView extends PlotDrawing {
   // Zoom and keys.
 
   zoom(factor) {
+    const depth = this.depth + (factor < 1 ? 1 : -1);
+    if (Math.abs(depth) > DEEPEST) return;
+    this.depth = depth;
     const next = {};
     for (const side of ["x", "y"]) {
-      const [low, high] = this.range(side).map(this.log[side] ? Math.log : (value) => value);
-      const marked = this.at ? this.shown()[this.at.place]?.[side][this.at.i] : null;
       const warp = this.log[side] ? Math.log : (value) => value;
+      const [low, high] = this.range(side).map(warp);
+      const marked = this.at ? this.shown()[this.at.place]?.[side][this.at.i] : null;
       const centre = marked === null || marked === undefined ? (low + high) / 2 : warp(marked);
       const half = ((high - low) * factor) / 2;
       const ends = [centre - half, centre + half];
       next[side] = this.log[side] ? ends.map(Math.exp) : ends;
     }
-    const shown = this.view ?? { x: this.range("x"), y: this.range("y") };
-    this.depth = (this.depth ?? 0) + (factor < 1 ? 1 : -1);
-    if (Math.abs(this.depth) > 12) this.depth -= Math.sign(this.depth);
-    else this.view = next;
-    if (!Number.isFinite(next.x[0] + next.x[1] + next.y[0] + next.y[1])) this.view = shown;
+    this.view = next;
     this.draw();
   }
 
