@@ -19,6 +19,7 @@ CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 jaxtyping.install_import_hook("underhood", CHECKER)
 
 import underhood  # noqa: E402, F401
+from underhood.training.programs import PROGRAMS  # noqa: E402
 
 # A result must not depend on what an earlier run left on the disk.
 jax.config.update("jax_enable_compilation_cache", False)
@@ -40,6 +41,7 @@ MAPPINGS = Path("/proc/self/maps")
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Forget compiled programs before there are too many."""
     if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        PROGRAMS.clear()
         jax.clear_caches()
         gc.collect()
 

@@ -26,6 +26,7 @@ from underhood.training.groups import Grouping, Parts, group
 from underhood.training.members import TEACHER, Member, member_keys
 from underhood.training.padding import common_shapes, cut, mask_of, pad
 from underhood.training.program import Given, State, advance_program, first_state
+from underhood.training.programs import PROGRAMS, key_of
 from underhood.training.recipes import Recipe
 
 # Points of a loss curve.
@@ -122,7 +123,7 @@ class Ensemble:
         return states
 
     def compile(self) -> list[Any]:
-        """A program per group; groups that look alike share one."""
+        """A program per group; groups that look alike share one, as do runs."""
         states = self.first_states()
         looks = [
             (self.students[numbers[0]].kind(), str(jax.tree.map(jnp.shape, (given, state))))
@@ -130,8 +131,13 @@ class Ensemble:
         ]
         options = compiler_options(self.at_once)
 
-        def build(place: int) -> Any:
+        def program(place: int) -> Any:
             static = self.students[self.groups[place][0]].static
+            shared = (self.recipe, self.window, str(options))
+            key = key_of(self.task, looks[place], *shared)
+            return PROGRAMS.get(key, (static, self.task, self.recipe), lambda: build(place, static))
+
+        def build(place: int, static: Any) -> Any:
             advance = advance_program(static, self.task, self.recipe, self.window)
             ends = (np.int32(0), np.int32(1))
             with precision_of(self.recipe.precision):
@@ -148,7 +154,7 @@ class Ensemble:
 
         first_of = {look: looks.index(look) for look in looks}
         with ThreadPoolExecutor(cores()) as pool:
-            built = dict(zip(first_of.values(), pool.map(build, first_of.values()), strict=True))
+            built = dict(zip(first_of.values(), pool.map(program, first_of.values()), strict=True))
         return [built[first_of[look]] for look in looks]
 
     def advance(self, states: list[State], start: int, stop: int) -> list[State]:

@@ -1,0 +1,132 @@
+"""Programs are compiled once a process, and never used for anything else than what they are."""
+
+import dataclasses
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import underhood as uh
+from underhood.training.programs import PROGRAMS, Programs, key_of
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+TASK = uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(0))
+RECIPE = uh.Recipe.fast(steps=6, batch=4)
+
+
+def gated(width, *, key):
+    return uh.GatedRNN.init(d_in=2, hidden=width, gated=width, d_out=2, key=key)
+
+
+def dense(width, *, key):
+    return uh.layers.DenseGatedRNN.init(d_in=2, hidden=width, gated=width, d_out=2, key=key)
+
+
+def losses(make_student=gated, task=TASK, recipe=RECIPE, **options):
+    given = {"widths": 3, "seeds": (0,), "key": jax.random.key(0), "progress": False}
+    return uh.train(make_student, task, recipe, **given | options).losses
+
+
+@pytest.fixture(autouse=True)
+def empty():
+    PROGRAMS.clear()
+    yield
+    PROGRAMS.clear()
+
+
+def test_other_seeds_and_keys_use_the_same_program_and_get_the_same_bits() -> None:
+    first = losses(seeds=(0, 1))
+    assert len(PROGRAMS.found) == 1
+    (program,) = (one for one, _ in PROGRAMS.found.values())
+    again = losses(seeds=(1, 2))
+    np.testing.assert_array_equal(again[0], first[1])
+    other = losses(seeds=(0, 1), key=jax.random.key(9))
+    assert not np.array_equal(other[0], first[0])
+    assert [one for one, _ in PROGRAMS.found.values()] == [program]
+    PROGRAMS.clear()
+    np.testing.assert_array_equal(losses(seeds=(0, 1)), first)
+
+
+def slower(factor):
+    return lambda progress: factor * (1 - progress)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))},
+        {"recipe": RECIPE.change(clip=0.5)},
+        {"recipe": RECIPE.change(precision="float64")},
+        {"widths": 4},
+        {"make_student": dense},
+        {"seeds": (0, 1), "lanes": 2},
+        {"axes": {"learning_rate": (1e-3, 1e-2)}, "lanes": 2},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_what_differs_has_a_program_of_its_own(change) -> None:
+    before = losses()
+    kept = len(PROGRAMS.found)
+    first = losses(**change)
+    assert len(PROGRAMS.found) == kept + 1
+    # The other program is there, and is not used.
+    np.testing.assert_array_equal(losses(), before)
+    PROGRAMS.clear()
+    np.testing.assert_array_equal(losses(**change), first)
+
+
+def test_schedules_of_the_same_code_that_hold_other_numbers_are_other_schedules() -> None:
+    one, two = (RECIPE.change(schedule=slower(factor)) for factor in (1.0, 0.01))
+    assert not np.array_equal(losses(recipe=one), losses(recipe=two))
+    assert len(PROGRAMS.found) == 2
+
+
+def test_students_that_differ_by_a_function_alone() -> None:
+    class Student(eqx.Module):
+        weight: jax.Array
+        act: Callable
+
+        def __call__(self, inputs):
+            return self.act(inputs @ self.weight)
+
+    def with_act(act):
+        return lambda width, *, key: Student(jax.random.normal(key, (2, 2)), act)
+
+    found = [
+        losses(with_act(act)) for act in (jnp.tanh, jax.nn.relu, lambda x: 2 * x, lambda x: 3 * x)
+    ]
+    assert len({one.tobytes() for one in found}) == 4
+    assert len(PROGRAMS.found) == 4
+
+
+def test_few_are_kept_the_last_ones() -> None:
+    programs, built = Programs(kept=2), []
+
+    def use(key):
+        return programs.get(key, None, lambda: built.append(key) or f"{key}!")
+
+    assert [use(key) for key in "aabaca"] == ["a!", "a!", "b!", "a!", "c!", "a!"]
+    assert built == ["a", "b", "c"]
+    use("b")
+    assert built == ["a", "b", "c", "b"] and list(programs.found) == ["a", "b"]
+
+
+def test_what_cannot_be_compared_is_not_kept() -> None:
+    assert key_of(TASK, RECIPE) is not None
+    assert key_of(TASK, ["a list"]) is None
+    programs, built = Programs(), []
+    for _ in range(2):
+        programs.get(None, None, lambda: built.append(1))
+    assert len(built) == 2 and not programs.found
+
+
+def test_the_key_of_a_task_is_its_numbers() -> None:
+    same = dataclasses.replace(TASK)
+    assert key_of(same) == key_of(TASK)
+    assert key_of(uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))) != key_of(
+        TASK
+    )
