@@ -5,6 +5,8 @@ PYTHON  ?= python3
 WORKERS ?= 2
 SCALE   ?= quick
 OUT     ?= results/$(SCALE)
+ENGINE  ?= local
+ON      := $(if $(filter dask,$(ENGINE)),--workers $(WORKERS))
 
 BIN        := .venv/bin
 READY      := .venv/.ready
@@ -18,7 +20,8 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
-	@echo "Settings: PYTHON=$(PYTHON) (makes .venv), WORKERS=$(WORKERS), SCALE=$(SCALE), OUT=$(OUT)"
+	@echo "Settings: PYTHON=$(PYTHON) (makes .venv), WORKERS=$(WORKERS), SCALE=$(SCALE), OUT=$(OUT),"
+	@echo "          ENGINE=$(ENGINE) (local or dask)"
 
 setup: $(READY)  ## make .venv and install the pinned packages
 	@echo "setup: .venv is ready, $$($(BIN)/python --version)"
@@ -33,8 +36,8 @@ chaos: $(READY)  ## the tests that freeze and kill processes for longer than mak
 	@JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -m chaos
 
 reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) into OUT
-	@echo "reproduce: all results at scale $(SCALE), into $(OUT)"
-	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT) --resume
+	@echo "reproduce: all results at scale $(SCALE), into $(OUT), by the engine $(ENGINE)"
+	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT) --resume --engine $(ENGINE) $(ON)
 
 bench: $(BENCH_READY)  ## run every benchmark, keeping what it prints in build/bench
 	@mkdir -p build/bench

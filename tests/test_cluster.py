@@ -1,106 +1,107 @@
-"""Sweeps on a real scheduler and real worker processes, and what happens when they die."""
+"""Sweeps on a real scheduler and real worker processes, and what happens when they die.
 
-import contextlib
-import json
-import os
-import signal
-import sys
+What takes longer (twenty kills, a minute of silence, a full disk) is in test_faults.py.
+"""
+
+import dataclasses
 import threading
-import time
 
-import cloudpickle
 import jax
+import numpy as np
 import pytest
+import swept
+from swept import (
+    UNITS,
+    all_there_once,
+    all_tiny_there_once,
+    beside,
+    crashing,
+    kill,
+    losses_in,
+    study,
+    tiny,
+)
 
 import underhood as uh
-from underhood.sweeps import Study
 from underhood.sweeps.cluster import Cluster
 from underhood.sweeps.engines import Local
+from underhood.sweeps.runs import train_on
 from underhood.sweeps.store import Store
 from underhood.sweeps.sweep import sweep
+from underhood.sweeps.units import plan
 
 pytestmark = pytest.mark.slow
 
-# Workers do not have this file; what is sent to them is sent whole.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-TASK = uh.tasks.TeacherStudent.random(1, length=4, key=jax.random.key(0))
-RECIPE = uh.Recipe.fast(steps=4, batch=2)
-UNITS = 24
-
-
-def gated(width, *, key):
-    return uh.GatedRNN.init(d_in=1, hidden=width, gated=width, d_out=1, key=key)
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(count=2).opened() as opened:
+        yield opened
 
 
-def study(seeds: int = UNITS) -> Study:
-    return Study(TASK, {"gated": gated}, RECIPE, widths=(2,), seeds=seeds)
-
-
-def tiny(study, unit, **_):
-    """A unit without training: it takes a moment, and its result says whose it is."""
-    time.sleep(0.25)
-    return files_of(unit)
-
-
-def files_of(unit) -> dict[str, bytes]:
-    rows = [
-        {"student": unit.student, "address": address, "seed": seed, "width": 2, "loss": seed / 7}
-        for address, seed in zip(unit.addresses, unit.seeds, strict=True)
-    ]
-    return {"members.json": json.dumps({"rows": rows}).encode()}
-
-
-def crashing(study, unit, **_):
-    """Seed 5 kills whoever tries it; seed 7 raises."""
-    if unit.seeds == (5,):
-        os._exit(1)
-    if unit.seeds == (7,):
-        raise ValueError("seven is not\nwanted")
-    return files_of(unit)
-
-
-@contextlib.contextmanager
-def beside(act, cluster: Cluster):
-    """Something that happens while a sweep runs."""
-    stop = threading.Event()
-    thread = threading.Thread(target=act, args=(cluster, stop), daemon=True)
-    thread.start()
-    yield
-    stop.set()
-    thread.join()
-
-
-def all_there_once(folder, own: Study, without: int = 0) -> None:
-    """Every result exactly once, whole, and nothing else."""
-    rows = [row for _, rows in Store(folder).units() for row in rows]
-    addresses = set(own.addresses("gated").values())
-    assert len(rows) == len({row["address"] for row in rows}) == len(addresses) - without
-    assert {row["address"] for row in rows} <= addresses
-    assert [row["loss"] for row in rows] == [row["seed"] / 7 for row in rows]
-    assert not list((folder / "units").glob(".*"))
-
-
-def kill(cluster: Cluster, name: str, number: int = signal.SIGKILL) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        cluster.processes.running[name].send_signal(number)
-
-
-def test_a_study_on_two_workers_is_the_local_one(tmp_path) -> None:
-    own = study(seeds=1)
-    local = sweep(own, tmp_path / "local", Local(progress=False), most=1)
-    with Cluster(count=2).opened() as cluster:
-        done = sweep(own, tmp_path / "dask", cluster, most=1)
-    assert local.done == done.done == 1 and done.complete
-    found, expected = (
-        {row["address"]: row["loss"] for _, rows in Store(tmp_path / one).units() for row in rows}
-        for one in ("dask", "local")
-    )
-    assert found.keys() == expected.keys()
+def test_a_study_of_24_units_is_the_local_one(cluster, tmp_path) -> None:
+    own = study()
+    here = sweep(own, tmp_path / "local", Local(progress=False), most=1)
+    there = sweep(own, tmp_path / "dask", cluster, most=1)
+    assert here.done == there.done == UNITS and there.complete
+    all_there_once(tmp_path / "dask", own)
+    found, expected = losses_in(tmp_path / "dask"), losses_in(tmp_path / "local")
+    assert found.keys() == expected.keys() and len(set(expected.values())) == UNITS
     for address, loss in found.items():
         assert loss == pytest.approx(expected[address], rel=1e-6)
+    # What one engine has finished the other does not do again.
     again = sweep(own, tmp_path / "dask", Local(progress=False))
-    assert (again.before, again.done) == (1, 0)
+    assert (again.before, again.done) == (UNITS, 0)
+
+
+def test_studies_side_by_side_get_their_own_results(cluster, tmp_path) -> None:
+    names = range(3)
+    made = [dataclasses.replace(study(seeds=3), key=7 + one) for one in names]
+
+    def run(one: int) -> None:
+        sweep(made[one], tmp_path / str(one), cluster, most=1)
+
+    threads = [threading.Thread(target=run, args=(one,)) for one in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in names:
+        all_there_once(tmp_path / str(one), made[one])
+
+
+def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path) -> None:
+    own = uh.Study(
+        swept.TASK, {"gated": swept.gated}, swept.RECIPE, (2,), 3, {"learning_rate": (1e-3, 1e-2)}
+    )
+    ticks = []
+    run = train_on(cluster, own, tmp_path / "there", lambda done, of: ticks.append(done / of))
+    here = Local(progress=False)
+    expected = train_on(here, own, tmp_path / "here", lambda done, of: None)
+    assert len(run.rows) == len(expected.rows) == 6
+    for row, other in zip(run.rows, expected.rows, strict=True):
+        assert row.keys() == other.keys() and row["lost_at"] is other["lost_at"] is None
+        del row["lost_at"], other["lost_at"]
+        assert row == pytest.approx(other, rel=1e-6)
+    np.testing.assert_array_equal(run.losses, expected.losses)
+    assert ticks == sorted(ticks) and ticks[-1] == 1.0
+    assert not (tmp_path / "there" / "sweep").exists()
+    # And `train` itself finds its own settings there, and nothing left to do.
+    options = {"widths": (2,), "seeds": 3, "axes": own.axes, "key": jax.random.key(0)}
+    again = uh.train(
+        swept.gated, swept.TASK, swept.RECIPE, **options, out=tmp_path / "there", progress=False
+    )
+    np.testing.assert_array_equal(again.losses, run.losses)
+
+
+def test_a_sweep_that_is_left_does_not_keep_the_workers_busy(cluster, tmp_path) -> None:
+    own = study(seeds=3)
+    outcomes = cluster.run(own, plan(own, workers=3), Store(tmp_path), lambda *_: None)
+    next(outcomes)
+    outcomes.close()
+    # The next sweep finds nothing of it in its way, and nothing is left when that ends.
+    assert sweep(own, tmp_path, cluster, most=1).complete
+    assert not cluster.dispatcher.flying and not cluster.dispatcher.waiting
 
 
 def test_workers_and_the_scheduler_are_killed(tmp_path) -> None:
@@ -117,70 +118,16 @@ def test_workers_and_the_scheduler_are_killed(tmp_path) -> None:
             done = sweep(own, tmp_path, cluster, most=1)
         restarts = cluster.processes.restarts
     assert done.complete and restarts >= 2
-    all_there_once(tmp_path, own)
-
-
-@pytest.mark.chaos
-def test_a_frozen_worker_is_given_up_and_its_late_result_is_not_kept_twice(tmp_path) -> None:
-    own = study(seeds=8)
-
-    def freezer(cluster, stop):
-        kill(cluster, "worker-0", signal.SIGSTOP)
-        stop.wait(12)
-        kill(cluster, "worker-0", signal.SIGCONT)
-
-    frozen = Cluster(count=2, work=tiny, silence="4s")
-    with frozen.opened() as cluster, beside(freezer, cluster):
-        done = sweep(own, tmp_path, cluster, most=1)
-    assert done.complete
-    all_there_once(tmp_path, own)
+    all_tiny_there_once(tmp_path, own)
 
 
 def test_units_that_always_fail_are_reported_and_the_rest_completes(tmp_path) -> None:
     own = study(seeds=10)
-    with Cluster(count=2, work=crashing, rounds=2).opened() as cluster:
+    with Cluster(count=2, work=crashing, rounds=3).opened() as cluster:
         done = sweep(own, tmp_path, cluster, most=1)
     reasons = {unit.seeds[0]: reason for unit, reason in done.failed.items()}
     assert reasons == {
         5: "its workers died, every time it was tried",
         7: "ValueError: seven is not wanted",
     }
-    all_there_once(tmp_path, own, without=2)
-
-
-CLIENT = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from pathlib import Path
-import test_cluster as tests
-with tests.Cluster(count=2, work=tests.tiny).opened() as cluster:
-    print(*(one.pid for one in cluster.processes.running.values()), flush=True)
-    tests.sweep(tests.study(), Path(sys.argv[1]), cluster, most=1)
-"""
-
-
-@pytest.mark.chaos
-def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path) -> None:
-    import subprocess
-
-    own = study()
-    words = [sys.executable, "-c", CLIENT, str(tmp_path), os.path.dirname(__file__)]
-    client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    children = [int(number) for number in client.stdout.readline().split()]
-    until = time.monotonic() + 60
-    while len(list(tmp_path.glob("units/[!.]*/members.json"))) < 3:
-        assert time.monotonic() < until and client.poll() is None
-        time.sleep(0.05)
-    client.kill()
-    client.wait()
-    client.stdout.close()
-    until = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{number}") for number in children):
-        assert time.monotonic() < until, "workers outlive their client"
-        time.sleep(0.1)
-    before = len(Store(tmp_path).finished())
-    assert 3 <= before < UNITS
-    with Cluster(count=2, work=tiny).opened() as cluster:
-        done = sweep(own, tmp_path, cluster, most=1)
-    assert (done.before, done.done) == (before, UNITS - before)
-    all_there_once(tmp_path, own)
+    all_tiny_there_once(tmp_path, own, without=2)

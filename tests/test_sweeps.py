@@ -13,7 +13,7 @@ from underhood.layers import BadInput
 from underhood.sweeps import Study
 from underhood.sweeps import study as studies
 from underhood.sweeps.engines import Local, Outcome
-from underhood.sweeps.security import check_address, security_of
+from underhood.sweeps.security import Certificates, check_address
 from underhood.sweeps.store import Store
 from underhood.sweeps.sweep import sweep
 from underhood.sweeps.units import Unit, plan, work
@@ -239,7 +239,7 @@ ALLOWED = ("tcp://127.0.0.1:8786", "127.0.0.1:8786", "tcp://localhost:1", "tcp:/
 
 @pytest.mark.parametrize("address", REFUSED)
 def test_an_open_address_is_refused_with_the_right_way(address: str) -> None:
-    with pytest.raises(BadInput, match=r"--tls-ca, --tls-cert and --tls-key, or --insecure"):
+    with pytest.raises(BadInput, match=r"--tls-ca, --tls-cert and --tls-key .*or --insecure"):
         check_address(address, tls=False, insecure=False)
     check_address(address, tls=False, insecure=True)
 
@@ -253,9 +253,11 @@ def test_tls_needs_all_of_its_files() -> None:
     with pytest.raises(BadInput, match="needs --tls-ca"):
         check_address("tls://10.0.0.1:8786", tls=False, insecure=False)
     with pytest.raises(BadInput, match="three files"):
-        security_of("ca.pem", None, "key.pem")
+        Certificates(__file__, None, "key.pem").check()
+    with pytest.raises(BadInput, match=r"--tls-key key\.pem is no file"):
+        Certificates(__file__, __file__, "key.pem").check()
     check_address("tls://10.0.0.1:8786", tls=True, insecure=False)
-    assert security_of(None, None, None) is None
+    assert Certificates().security() is None
 
 
 # The command.
@@ -303,7 +305,7 @@ BAD = {
     "sweep mine.py --out mine.py": "is a file",
     "sweep mine.py --out foreign": "holds other things",
     "sweep mine.py --engine dask --address tcp://10.0.0.1:1": "neither loopback nor protected",
-    "sweep mine.py --engine dask": "Give either --workers N or --address",
+    "sweep mine.py --engine dask": "takes one of --workers N, --address",
     "sweep mine.py --engine dask --workers 0": "--workers must be at least 1",
 }
 

@@ -85,8 +85,32 @@ class List:
     """List the experiments that can be reproduced."""
 
 
-@dataclass(frozen=True)
-class Reproduce:
+@dataclass(frozen=True, kw_only=True)
+class Engines:
+    """Where students are trained."""
+
+    engine: str = "local"
+    """local (in this process) or dask."""
+    workers: int | None = None
+    """dask: start so many workers on this machine."""
+    address: str | None = None
+    """dask: a scheduler that is running, tls://HOST:PORT or tcp://127.0.0.1:PORT."""
+    jobqueue: Path | None = None
+    """dask: workers as jobs of Slurm, PBS and the like, as a YAML file says (docs/cluster.md)."""
+    needs: str | None = None
+    """dask: train on workers that offer this alone: gpu, cpu, or a name of your own."""
+    insecure: bool = False
+    """dask: allow connections that others can reach without TLS."""
+    tls_ca: str | None = None
+    """dask: the authority's certificate."""
+    tls_cert: str | None = None
+    """dask: our certificate."""
+    tls_key: str | None = None
+    """dask: our key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce(Engines):
     """Redo results of the paper and judge them by their rules."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ("all",)
@@ -116,28 +140,14 @@ class Report:
     in PAGE_figures where an output is given."""
 
 
-@dataclass(frozen=True)
-class Sweep:
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Engines):
     """Train the students of a study of your own; what is finished is never done again."""
 
     file: tyro.conf.Positional[Path]
     """A Python file that ends with study = Study(...)."""
     out: Path | None = None
     """Folder for what is found; results/FILE unless given."""
-    engine: str = "local"
-    """local (in this process) or dask."""
-    workers: int | None = None
-    """dask: start so many workers on this machine."""
-    address: str | None = None
-    """dask: a scheduler that is running, tls://HOST:PORT or tcp://127.0.0.1:PORT."""
-    insecure: bool = False
-    """dask: allow an address that others can reach without TLS."""
-    tls_ca: str | None = None
-    """dask: the authority's certificate."""
-    tls_cert: str | None = None
-    """dask: our certificate."""
-    tls_key: str | None = None
-    """dask: our key."""
     most: int = 256
     """Most students of a work unit."""
     plan: bool = False

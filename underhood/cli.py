@@ -175,6 +175,7 @@ def reproduce_command(command: Reproduce) -> int:
     from underhood.report.build import build
     from underhood.report.results import find
     from underhood.report.terminal import console, details, summary_table, verdict_table
+    from underhood.sweeps.commands import engine_of
 
     for name in command.names:
         if name not in (*EXPERIMENTS, "all"):
@@ -186,7 +187,16 @@ def reproduce_command(command: Reproduce) -> int:
         raise BadInput(f"--seeds must be at least 1, not {command.seeds}.")
     out = command.out or Path("results") / command.scale
     started = time.monotonic()
-    results = run_all(names, command.scale, command.seeds, out, resume=command.resume)
+    with engine_of(command) as engine:
+        results = run_all(
+            names,
+            command.scale,
+            command.seeds,
+            out,
+            resume=command.resume,
+            # In this process a run trains as one, and goes on from its own checkpoints.
+            engine=None if command.engine == "local" else engine,
+        )
     screen = console()
     for result in results:
         screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))

@@ -1,19 +1,23 @@
-"""Running experiments one after the other: progress on stderr, results on disk."""
+"""Running experiments, one after the other or on an engine: progress on stderr, results on disk."""
 
+import dataclasses
 import difflib
 import json
+import queue
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from underhood.experiments.display import FAILED, Display
 from underhood.experiments.registry import EXPERIMENTS
-from underhood.experiments.results import ARRAYS, check_format, judge, write
+from underhood.experiments.results import ARRAYS, Outcome, check_format, judge, write
 from underhood.experiments.setting import Setting
 from underhood.layers.checks import BadInput
+from underhood.sweeps.engines import Engine
 from underhood.training.provenance import provenance
 
 # What else may lie in a folder of results.
@@ -28,43 +32,84 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def run_all(
-    names: list[str], scale: str, seeds: int | None, out: Path, *, resume: bool = False
+    names: list[str],
+    scale: str,
+    seeds: int | None,
+    out: Path,
+    *,
+    resume: bool = False,
+    engine: Engine | None = None,
 ) -> list[dict[str, Any]]:
     """The results of those that did not fail, as they were written.
 
-    resume: those that are finished, at this scale, with these seeds and by this commit, are read.
+    resume    those that are finished, at this scale, with these seeds and by this commit, are read
+    engine    who trains, all experiments side by side; None: this process, one after the other
     """
     check_folder(out)
     for name in names:
         check_format(out / name / "result.json")
-    results = []
     now = provenance()["commit"] if resume else None
-    before = {
-        name: finished(out / name / "result.json", scale, seeds, now) if resume else None
+    results = {
+        name: done
         for name in names
+        if resume and (done := finished(out / name / "result.json", scale, seeds, now)) is not None
     }
     budgets = {name: EXPERIMENTS[name].budget.get(scale, 60) for name in names}
     with Display(budgets) as display:
-        for name in names:
-            done = before[name]
-            if done is not None:
-                display.finish(name, f"{done['verdict']}, finished before")
-                results.append(done)
-                continue
-            started = time.monotonic()
-            try:
-                outcome = EXPERIMENTS[name].run(Setting(scale, seeds, out, display.start(name)))
-            except (BadInput, KeyboardInterrupt):
-                raise
-            except Exception:
+        for name, done in results.items():
+            display.finish(name, f"{done['verdict']}, finished before")
+        left = [name for name in names if name not in results]
+        setting = Setting(scale, seeds, out, lambda done, total: None, engine)
+        for name, found in outcomes(left, setting, display):
+            if isinstance(found, Exception):
                 # One experiment that fails does not stop the others.
                 display.finish(name, FAILED)
-                print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
+                told = "".join(traceback.format_exception(found))
+                print(f"{name} failed:\n{told}", file=sys.stderr)
                 continue
-            judged = judge(name, scale, outcome, time.monotonic() - started, asked=seeds)
-            results.append(write(judged, out))
+            outcome, seconds = found
+            judged = judge(name, scale, outcome, seconds, asked=seeds)
+            results[name] = write(judged, out)
             display.finish(name, judged.verdict)
-    return results
+    return [results[name] for name in names if name in results]
+
+
+Found = tuple[Outcome, float] | Exception
+
+
+def outcomes(names: list[str], setting: Setting, display: Display) -> Iterator[tuple[str, Found]]:
+    """What each experiment gives, and in how many seconds; or what it raised."""
+
+    def one(name: str) -> Found:
+        started = time.monotonic()
+        own = dataclasses.replace(setting, tick=display.start(name))
+        try:
+            return EXPERIMENTS[name].run(own), time.monotonic() - started
+        except BadInput:
+            raise
+        except Exception as error:
+            return error
+
+    if setting.engine is None:
+        yield from ((name, one(name)) for name in names)
+        return
+    # Experiments wait for their students most of the time; those are trained elsewhere.
+    ended: queue.SimpleQueue[tuple[str, Found | BadInput]] = queue.SimpleQueue()
+
+    def beside(name: str) -> None:
+        try:
+            ended.put((name, one(name)))
+        except BadInput as error:
+            ended.put((name, error))
+
+    for name in names:
+        # Daemons: who presses Ctrl-C does not wait for an analysis to end.
+        threading.Thread(target=beside, args=(name,), name=name, daemon=True).start()
+    for _ in names:
+        name, found = ended.get()
+        if isinstance(found, BadInput):
+            raise found
+        yield name, found
 
 
 def check_folder(out: Path) -> None:

@@ -1,13 +1,18 @@
-"""What an experiment is asked for, and where runs that experiments share are kept."""
+"""What an experiment is asked for, where runs that experiments share are kept, and who trains."""
 
 import dataclasses
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from underhood.sweeps.engines import Engine
+from underhood.sweeps.runs import train_on
+from underhood.sweeps.study import Study
 from underhood.tasks import Task
 from underhood.training import Recipe, Run, train
 
@@ -17,12 +22,20 @@ Tick = Callable[[float, float], None]
 
 @dataclass(frozen=True)
 class Setting:
-    """A scale, the seeds asked for (None: the experiment's own), a folder, and a progress bar."""
+    """A scale, the seeds asked for (None: the experiment's own), a folder, and a progress bar.
+
+    engine    who trains; None: this process
+    turns     experiments that run side by side and share a run train it once
+    """
 
     scale: str
     seeds: int | None
     folder: Path
     tick: Tick
+    engine: Engine | None = None
+    turns: defaultdict[Path, threading.Lock] = field(
+        default_factory=lambda: defaultdict(threading.Lock)
+    )
 
     def count(self, default: int) -> int:
         """How many seeds to run."""
@@ -57,6 +70,14 @@ class Setting:
         axes: Mapping[str, Iterable[Any]] | None = None,
     ) -> Run:
         """A run of this name: trained, continued, or read if it is there already."""
+        out = self.runs(name)
+        if self.engine is not None:
+            widths = (widths,) if isinstance(widths, int) else tuple(widths)
+            study = Study(
+                task, {"student": make_student}, recipe, widths, seeds, dict(axes or {}), key
+            )
+            with self.turns[out]:
+                return train_on(self.engine, study, out, self.tick)
         run = train(
             make_student,
             task,
@@ -65,7 +86,7 @@ class Setting:
             seeds=seeds,
             axes=axes,
             key=jax.random.key(key),
-            out=self.runs(name),
+            out=out,
             progress=self.tick,
         )
         self.tick(1.0, 1.0)

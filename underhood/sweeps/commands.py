@@ -1,11 +1,13 @@
 """What `underhood sweep` needs besides: an engine by its name, the plan, and a short table."""
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from underhood.arguments import Engines
 from underhood.layers import BadInput
 from underhood.sweeps.engines import Local
 from underhood.sweeps.store import Store
@@ -15,30 +17,30 @@ from underhood.sweeps.units import Unit, plan
 ENGINES = ("local", "dask")
 
 
-def engine_of(command: Any) -> Any:
+def engine_of(command: Engines) -> Any:
     """The engine that a command asks for, to be entered."""
-    dask = {
-        "--workers": command.workers,
-        "--address": command.address,
-        "--tls-ca": command.tls_ca,
-        "--tls-cert": command.tls_cert,
-        "--tls-key": command.tls_key,
-    }
     if command.engine not in ENGINES:
         raise BadInput(f"--engine is {' or '.join(ENGINES)}, not {command.engine!r}.")
     if command.engine == "local":
-        given = [name for name, value in dask.items() if value is not None]
-        if given:
-            raise BadInput(f"{given[0]} is for --engine dask; add that, or leave it out.")
+        plain = Engines()
+        for one in dataclasses.fields(Engines):
+            if getattr(command, one.name) != getattr(plain, one.name):
+                option = one.name.replace("_", "-")
+                raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
         return contextlib.nullcontext(Local())
     # Here, because dask.distributed is an extra.
-    from underhood.sweeps.cluster import Cluster
+    from underhood.sweeps.cluster import Cluster, require_dask
+    from underhood.sweeps.queueing import Queue
+    from underhood.sweeps.security import Certificates
 
+    require_dask()
     return Cluster(
         count=command.workers,
         address=command.address,
+        queue=None if command.jobqueue is None else Queue.read(command.jobqueue),
+        needs=command.needs,
         insecure=command.insecure,
-        tls=(command.tls_ca, command.tls_cert, command.tls_key),
+        tls=Certificates(command.tls_ca, command.tls_cert, command.tls_key),
     ).opened()
 
 

@@ -11,13 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from underhood.sweeps.scheduler import LOOPBACK
+from underhood.sweeps.scheduler import LOOPBACK, SILENCE
 from underhood.training.device import cores
-
-# How long a worker may be silent before its unit goes to another.
-SILENCE = "30s"
-# How many workers may die over one unit before the scheduler hands it back.
-DEATHS = 2
 
 
 class Processes:
@@ -41,7 +36,8 @@ class Processes:
 
     def command(self, name: str) -> list[str]:
         if name == "scheduler":
-            return [sys.executable, "-m", "underhood.sweeps.scheduler", str(self.port)]
+            words = ("underhood.sweeps.scheduler", str(self.port), "--silence", self.silence)
+            return [sys.executable, "-m", *words, "--with-parent"]
         place = int(name.rpartition("-")[2])
         share = shares(self.count)[place]
         return [
@@ -51,16 +47,8 @@ class Processes:
 
     def start(self, name: str) -> None:
         """Start a process in a session of its own: Ctrl-C is ours to hear, not theirs."""
-        settings = {
-            "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(DEATHS),
-            "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": self.silence,
-            "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "True",
-            "DASK_DISTRIBUTED__SCHEDULER__WORKER_SATURATION": "1.0",
-            "DASK_DISTRIBUTED__ADMIN__LOG_LENGTH": "0",
-        }
         self.running[name] = subprocess.Popen(
             self.command(name),
-            env=os.environ | settings,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

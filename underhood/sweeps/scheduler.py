@@ -1,26 +1,85 @@
-"""The scheduler of a sweep that starts its own workers.
+"""The scheduler of a sweep.
 
-    python -m underhood.sweeps.scheduler PORT
+    python -m underhood.sweeps.scheduler PORT [--host HOST]
+        [--tls-ca FILE --tls-cert FILE --tls-key FILE | --insecure]
 
-It listens on loopback alone, shows no dashboard, and ends with the process that started it.
+It listens on loopback, and shows no dashboard. On another host it wants certificates, because
+whoever reaches a scheduler can run code on its workers.
 """
 
+import argparse
 import asyncio
 import sys
 
-from underhood.sweeps.worker import end_with_parent
+from underhood.layers import BadInput
+from underhood.sweeps.security import Certificates, check_address
+from underhood.sweeps.worker import TLS, certificates_of, end_with_parent
 
 LOOPBACK = "127.0.0.1"
+# How long a worker may be silent before its unit goes to another.
+SILENCE = "30s"
 
 
-async def serve(port: int) -> None:
+def main(arguments: list[str]) -> int:
+    """Serve until told to end."""
+    parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.scheduler")
+    parser.add_argument("port", type=int)
+    parser.add_argument("--host", default=LOOPBACK)
+    parser.add_argument("--silence", default=SILENCE, help="after which a worker is given up")
+    for names in TLS:
+        parser.add_argument(*names)
+    parser.add_argument("--insecure", action="store_true")
+    parser.add_argument("--with-parent", action="store_true")
+    given = parser.parse_args(arguments)
+    tls = certificates_of(given)
+    try:
+        tls.check()
+        scheme = "tls" if tls.given else "tcp"
+        shown = f"[{given.host}]" if ":" in given.host else given.host
+        address = f"{scheme}://{shown}:{given.port}"
+        check_address(address, tls=tls.given, insecure=given.insecure, said="--host")
+    except BadInput as error:
+        print(f"underhood: {error}", file=sys.stderr)
+        return 2
+    if given.with_parent:
+        end_with_parent()
+    configure(given.silence)
+    try:
+        asyncio.run(serve(given.host, given.port, scheme, tls))
+    except OSError as error:
+        print(f"underhood: cannot listen on {address}: {error.strerror or error}.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def configure(silence: str = SILENCE) -> None:
+    """What a scheduler of sweeps does otherwise than others; before it is made."""
+    import dask
+
+    dask.config.set(
+        {
+            # A unit whose worker dies comes back to us, who decide and tell.
+            "distributed.scheduler.allowed-failures": 0,
+            "distributed.scheduler.worker-ttl": silence,
+            # No worker has two units while another has none.
+            "distributed.scheduler.worker-saturation": 1.0,
+            # Nothing grows with the number of units.
+            "distributed.admin.log-length": 0,
+        }
+    )
+
+
+async def serve(host: str, port: int, scheme: str, tls: Certificates) -> None:
     """Until closed."""
     from distributed import Scheduler
 
-    async with Scheduler(host=LOOPBACK, port=port, dashboard=False) as scheduler:
+    async with Scheduler(
+        host=host, port=port, protocol=f"{scheme}://", security=tls.security(), dashboard=False
+    ) as scheduler:
         await scheduler.finished()
 
 
 if __name__ == "__main__":
-    end_with_parent()
-    asyncio.run(serve(int(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))

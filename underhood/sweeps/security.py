@@ -1,41 +1,68 @@
 """Who may join: loopback, or TLS with certificates, or an explicit word that neither is wanted."""
 
 import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from underhood.layers import BadInput
 
 RIGHT_WAY = (
-    "give --address tls://HOST:PORT with --tls-ca, --tls-cert and --tls-key, or --insecure if "
-    "everybody on that network may run code here"
+    "use tls:// with --tls-ca, --tls-cert and --tls-key (python -m underhood.sweeps.certificates "
+    "FOLDER makes them), or --insecure if everybody on that network may run code here"
 )
 
 
-def security_of(ca: str | None, cert: str | None, key: str | None) -> Any:
-    """Certificates for every connection, or None where there are none."""
-    given = [one for one in (ca, cert, key) if one]
-    if not given:
-        return None
-    if len(given) < 3:
-        raise BadInput("TLS takes three files: --tls-ca, --tls-cert and --tls-key.")
-    from distributed.security import Security
+@dataclass(frozen=True)
+class Certificates:
+    """Three files: the authority whose word we take, our certificate, our key."""
 
-    files = dict.fromkeys(("tls_client_cert", "tls_worker_cert", "tls_scheduler_cert"), cert)
-    keys = dict.fromkeys(("tls_client_key", "tls_worker_key", "tls_scheduler_key"), key)
-    return Security(require_encryption=True, tls_ca_file=ca, **files, **keys)
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    @property
+    def given(self) -> bool:
+        return any((self.ca, self.cert, self.key))
+
+    def check(self) -> None:
+        """Refuse two of three, and files that are not there."""
+        if not self.given:
+            return
+        for name, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
+            if not path:
+                raise BadInput("TLS takes three files: --tls-ca, --tls-cert and --tls-key.")
+            if not Path(path).is_file():
+                raise BadInput(f"--tls-{name} {path} is no file.")
+
+    def security(self) -> Any:
+        """Certificates for every connection, or None where there are none."""
+        if not self.given:
+            return None
+        self.check()
+        from distributed.security import Security
+
+        roles = ("client", "worker", "scheduler")
+        files = {f"tls_{role}_cert": self.cert for role in roles}
+        files |= {f"tls_{role}_key": self.key for role in roles}
+        return Security(require_encryption=True, tls_ca_file=self.ca, **files)
 
 
-def check_address(address: str, *, tls: bool, insecure: bool) -> None:
+def check_address(address: str, *, tls: bool, insecure: bool, said: str = "--address") -> None:
     """Refuse an address that others can reach and that is not protected."""
     parts = urlsplit(address if "://" in address else f"tcp://{address}")
-    if parts.scheme not in ("tcp", "tls") or not parts.hostname or not parts.port:
-        raise BadInput(f"--address {address} is not tcp://HOST:PORT or tls://HOST:PORT.")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme not in ("tcp", "tls") or not parts.hostname or not port:
+        raise BadInput(f"{said} {address} is not tcp://HOST:PORT or tls://HOST:PORT.")
     if parts.scheme == "tls" and not tls:
-        raise BadInput(f"--address {address} needs --tls-ca, --tls-cert and --tls-key.")
+        raise BadInput(f"{said} {address} needs --tls-ca, --tls-cert and --tls-key.")
     if parts.scheme == "tls" or insecure or is_loopback(parts.hostname):
         return
-    raise BadInput(f"--address {address} is neither loopback nor protected: {RIGHT_WAY}.")
+    raise BadInput(f"{said} {address} is neither loopback nor protected: {RIGHT_WAY}.")
 
 
 def is_loopback(host: str) -> bool:

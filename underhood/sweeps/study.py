@@ -8,12 +8,11 @@ version of the code that trains. What has an address is trained once.
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 import underhood.layers
@@ -21,6 +20,7 @@ import underhood.tasks
 import underhood.training
 from underhood.layers import BadInput
 from underhood.layers.files import take_apart
+from underhood.sweeps.described import described
 from underhood.tasks import Task
 from underhood.training import Recipe
 from underhood.training.members import TEACHER, Member, combine
@@ -93,7 +93,9 @@ class Study:
         return {
             "code": code_version(),
             "task": {"what": task, "numbers": digest(tensors)},
-            "recipe": named(self.recipe),
+            "recipe": {
+                one.name: described(getattr(self.recipe, one.name)) for one in fields(self.recipe)
+            },
             "key": self.key,
         }
 
@@ -102,27 +104,6 @@ def checksum(value: Any) -> str:
     """Of JSON, the same in every process."""
     text = json.dumps(value, sort_keys=True, default=named)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def described(value: Any) -> Any:
-    """A function by what it does and what it holds; other values by their contents.
-
-    Names of the function's module are not followed: what they mean is in the code's version, or,
-    for a study's own file, in the text of that file.
-    """
-    if isinstance(value, Task):
-        tensors: dict[str, np.ndarray] = {}
-        return [take_apart(value, "task", tensors), digest(tensors)]
-    if isinstance(value, jax.Array | np.ndarray):
-        return digest([value])
-    if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
-    code = getattr(value, "__code__", None)
-    if code is None:
-        return named(value)
-    held = [cell.cell_contents for cell in value.__closure__ or ()]
-    held += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    return [named(value), [described(one) for one in held]]
 
 
 @cache

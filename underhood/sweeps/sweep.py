@@ -34,15 +34,19 @@ def sweep(
     engine: Engine,
     *,
     most: int = MOST,
+    workers: int | None = None,
     watch: Callable[[Unit, str, str], None] | None = None,
 ) -> Swept:
-    """Train what is not there yet and keep it in a folder; this process is the only writer."""
+    """Train what is not there yet and keep it in a folder; this process is the only writer.
+
+    workers   plan for so many; None: for those that the engine has
+    """
     began = time.monotonic()
     tell = watch or (lambda unit, what, where: None)
     addresses = {one for name in study.students for one in study.addresses(name).values()}
     with Store(folder).opened(study.described | {"students": list(study.students)}) as store:
         finished = store.finished() & addresses
-        units = plan(study, finished, workers=engine.workers, most=most)
+        units = plan(study, finished, workers=workers or engine.workers, most=most)
         failed: dict[Unit, str] = {}
         done = 0
         for outcome in engine.run(study, units, store, tell):

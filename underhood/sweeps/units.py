@@ -8,7 +8,7 @@ width and kind; it is cut where there would be fewer units than workers, or more
 import hashlib
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from underhood.sweeps.study import Study
 from underhood.training import train
 from underhood.training.run import Run
 from underhood.training.storage import VERSION, as_json
+
+# What is done with a unit: its files.
+Work = Callable[..., dict[str, bytes]]
 
 # Most students of a unit, however few workers there are: what is lost with a worker is one unit.
 MOST = 256

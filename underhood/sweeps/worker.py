@@ -1,10 +1,12 @@
 """One worker: a process that runs one unit at a time on its own cores or its own GPU.
 
     python -m underhood.sweeps.worker ADDRESS [--name NAME] [--cores 0,1] [--gpu 0]
-        [--tls-ca FILE --tls-cert FILE --tls-key FILE] [--with-parent]
+        [--offer NAME] [--tls-ca FILE --tls-cert FILE --tls-key FILE | --insecure]
 
 Threads are pinned before JAX starts, so that workers side by side do not fight over cores; a GPU
-worker sees one GPU. Matrix products are computed in full precision, as everywhere.
+worker sees one GPU (`--gpu own`: the one that a queueing system has given it). Matrix products are
+computed in full precision, as everywhere. A worker offers "unit", once, and "gpu" or "cpu";
+`--offer big` adds a name of your own, for units that need it (`underhood sweep --needs big`).
 """
 
 import argparse
@@ -14,24 +16,57 @@ import os
 import signal
 import sys
 
+import threadpoolctl
+
+from underhood.layers import BadInput
+from underhood.sweeps.security import Certificates, check_address
+
 # Of a GPU's memory, what JAX may take.
 FRACTION = "0.85"
 PR_SET_PDEATHSIG = 1
+# The longer names are those by which dask-jobqueue calls them.
+TLS = (("--tls-ca", "--tls-ca-file"), ("--tls-cert",), ("--tls-key",))
+OWN = "own"
 
 
 def main(arguments: list[str]) -> int:
     """Serve until the scheduler says goodbye or is lost."""
     parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.worker")
     parser.add_argument("address")
-    for name in ("--name", "--cores", "--gpu", "--tls-ca", "--tls-cert", "--tls-key"):
+    for name in ("--name", "--cores", "--gpu", "--interface", "--death-timeout"):
         parser.add_argument(name)
+    parser.add_argument("--offer", action="append", default=[])
+    for names in TLS:
+        parser.add_argument(*names)
+    parser.add_argument("--insecure", action="store_true")
     parser.add_argument("--with-parent", action="store_true")
+    # What dask-jobqueue says besides, and we decide ourselves.
+    for name in ("--nthreads", "--memory-limit", "--local-directory", "--protocol"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    tls = certificates_of(given)
+    try:
+        tls.check()
+        check_address(given.address, tls=tls.given, insecure=given.insecure, said="the address")
+        resources = pinned(given.cores, given.gpu) | dict.fromkeys(given.offer, 1.0)
+    except BadInput as error:
+        print(f"underhood: {error}", file=sys.stderr)
+        return 2
     if given.with_parent:
         end_with_parent()
-    resources = pinned(given.cores, given.gpu)
-    asyncio.run(serve(given, resources))
+    try:
+        asyncio.run(serve(given, resources, tls))
+    except KeyboardInterrupt:
+        pass
+    except (OSError, TimeoutError) as error:
+        print(f"underhood: cannot join {given.address}: {error}", file=sys.stderr)
+        return 1
     return 0
+
+
+def certificates_of(given: argparse.Namespace) -> Certificates:
+    """The three files, as options name them."""
+    return Certificates(given.tls_ca, given.tls_cert, given.tls_key)
 
 
 def end_with_parent() -> None:
@@ -46,30 +81,37 @@ def end_with_parent() -> None:
 
 def pinned(cores: str | None, gpu: str | None) -> dict[str, float]:
     """Set what JAX reads when it starts; what this worker has to offer."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    # NumPy is loaded by now and would not look at the environment any more.
+    threadpoolctl.threadpool_limits(1)
     if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+        if gpu != OWN:
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpu
         os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", FRACTION)
-        return {"unit": 1, "gpu": 1}
+        return {"unit": 1.0, "gpu": 1.0}
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    if cores is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-    return {"unit": 1, "cpu": 1}
+    if cores is not None:
+        try:
+            os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+        except (ValueError, OSError):
+            raise BadInput(f"--cores {cores} are not cores of this machine, as 0,1.") from None
+        except AttributeError:
+            # Not on this system; JAX then uses all cores.
+            pass
+    return {"unit": 1.0, "cpu": 1.0}
 
 
-async def serve(given: argparse.Namespace, resources: dict[str, float]) -> None:
+async def serve(given: argparse.Namespace, resources: dict[str, float], tls: Certificates) -> None:
     """Until closed."""
     from distributed import Worker
-
-    from underhood.sweeps.security import security_of
 
     async with Worker(
         given.address,
         name=given.name,
         nthreads=1,
         resources=resources,
-        security=security_of(given.tls_ca, given.tls_cert, given.tls_key),
+        interface=given.interface,
+        death_timeout=given.death_timeout,
+        security=tls.security(),
         dashboard=False,
         # Memory is planned by `train` itself; spilling its arrays would only slow it.
         memory_limit=0,

@@ -59,7 +59,7 @@ def key_of(task: Task, *others: Any) -> Hashable | None:
     leaves, structure = jax.tree.flatten(task)
     arrays = [leaf for leaf in leaves if hasattr(leaf, "dtype")]
     plain = tuple(leaf for leaf in leaves if not hasattr(leaf, "dtype"))
-    device = jax.config.jax_default_device or jax.devices()[0]
+    device = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
     settings = ("jax_debug_nans", "jax_enable_x64", "jax_disable_most_optimizations")
     traced = (str(device), *(bool(getattr(jax.config, name, None)) for name in settings))
     key = (structure, plain, checksum(named_leaves(arrays), 0), traced, others)

@@ -62,10 +62,8 @@ def train(
     """
     check(make_student, task, recipe, lanes, memory)
     key = typed(key)
-    members, teachers = combine(seeds, widths, axes, task)
-    task, teachers = in_precision(recipe.precision, (task, teachers))
     with precision_of(recipe.precision), contextlib.ExitStack() as held:
-        ensemble = Ensemble(make_student, members, teachers, task, recipe, key)
+        ensemble, task = gathered(make_student, task, recipe, widths, seeds, axes, key)
         settings = describe(ensemble, task, key)
         folder = None if out is None else storage.folder_of(out)
         grouping = None
@@ -76,7 +74,7 @@ def train(
             if (folder / "members.json").exists():
                 return Run.load(folder, make_student)
             grouping = tuple(map(tuple, stored["grouping"])) if stored else None
-        bar = held.enter_context(Bar(recipe.steps, len(members), progress))
+        bar = held.enter_context(Bar(recipe.steps, len(ensemble.members), progress))
         ensemble.arrange(lanes, grouping, memory)
         settings["grouping"] = [list(one) for one in ensemble.groups]
         where = {**provenance(), "predicted_bytes": ensemble.bytes}
@@ -97,6 +95,39 @@ def train(
         if folder is not None:
             run.save(folder)
         return run
+
+
+def settings_of(
+    make_student: Callable[..., Any],
+    task: Task,
+    recipe: Recipe,
+    *,
+    widths: int | Iterable[int],
+    key: PRNGKeyArray,
+    seeds: int | Iterable[int] = 1,
+    axes: Mapping[str, Iterable[Any]] | None = None,
+) -> dict[str, Any]:
+    """What `train` would write down about a run, but for its grouping."""
+    check(make_student, task, recipe, None, None)
+    key = typed(key)
+    with precision_of(recipe.precision):
+        ensemble, task = gathered(make_student, task, recipe, widths, seeds, axes, key)
+        return describe(ensemble, task, key)
+
+
+def gathered(
+    make_student: Callable[..., Any],
+    task: Task,
+    recipe: Recipe,
+    widths: int | Iterable[int],
+    seeds: int | Iterable[int],
+    axes: Mapping[str, Iterable[Any]] | None,
+    key: PRNGKeyArray,
+) -> tuple[Ensemble, Task]:
+    """All members, and the task in the recipe's precision."""
+    members, teachers = combine(seeds, widths, axes, task)
+    task, teachers = in_precision(recipe.precision, (task, teachers))
+    return Ensemble(make_student, members, teachers, task, recipe, key), task
 
 
 def check(make_student: Any, task: Any, recipe: Any, lanes: Any, memory: Any) -> None:

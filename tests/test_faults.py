@@ -1,0 +1,215 @@
+"""Longer faults, to a real scheduler and real workers: `make chaos`.
+
+After each, every other result is there exactly once, and no file is half-written.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from swept import UNITS, all_there_once, all_tiny_there_once, beside, kill, losses_in, study, tiny
+
+from underhood.layers import BadInput
+from underhood.sweeps.cluster import Cluster
+from underhood.sweeps.engines import Local
+from underhood.sweeps.store import Store
+from underhood.sweeps.sweep import sweep
+
+pytestmark = pytest.mark.chaos
+
+KILLS = 20
+
+
+def slow(study, unit, **options):
+    """A real unit that takes a little longer, so that twenty kills find it at work."""
+    from underhood.sweeps.units import work
+
+    time.sleep(1.5)
+    return work(study, unit, **options)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """What the local engine finds."""
+    folder = tmp_path_factory.mktemp("local")
+    sweep(study(), folder, Local(progress=False), most=1)
+    return losses_in(folder)
+
+
+def agrees(folder, expected) -> None:
+    all_there_once(folder, study())
+    found = losses_in(folder)
+    assert found.keys() == expected.keys()
+    for address, loss in found.items():
+        assert loss == pytest.approx(expected[address], rel=1e-6)
+
+
+def test_workers_killed_at_twenty_random_moments(tmp_path, expected) -> None:
+    draw, killed = random.Random(1), []
+
+    def killer(cluster, stop):
+        while len(killed) < KILLS and not stop.wait(draw.uniform(0.5, 6)):
+            name = draw.choice(("worker-0", "worker-1"))
+            kill(cluster, name)
+            killed.append(name)
+
+    # More rounds, because these deaths are no unit's fault.
+    with Cluster(count=2, work=slow, rounds=20).opened() as cluster:
+        number = 0
+        # A study may end before twenty kills; what is killed then is the next one.
+        with beside(killer, cluster):
+            while len(killed) < KILLS:
+                done = sweep(study(), tmp_path / str(number), cluster, most=1)
+                assert done.complete, done.failed
+                number += 1
+        restarts = cluster.processes.restarts
+    assert restarts >= KILLS / 2
+    for one in range(number):
+        agrees(tmp_path / str(one), expected)
+
+
+def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
+    joined = []
+
+    def join(cluster, stop):
+        stop.wait(3)
+        command = [sys.executable, "-m", "underhood.sweeps.worker", cluster.processes.address]
+        joined.append(subprocess.Popen([*command, "--name", "late", "--with-parent"]))
+
+    with Cluster(count=1, work=slow).opened() as cluster:
+        with beside(join, cluster):
+            done = sweep(study(), tmp_path, cluster, most=1)
+        for process in joined:
+            process.kill()
+            process.wait()
+    assert done.complete
+    agrees(tmp_path, expected)
+    origins = [path.read_text() for path in tmp_path.glob("units/*/origin.json")]
+    late = sum('"late"' in text for text in origins)
+    assert 3 <= late < UNITS
+
+
+def test_a_worker_frozen_for_a_minute(tmp_path, expected) -> None:
+    frozen = []
+
+    def freezer(cluster, stop):
+        stop.wait(4)
+        process = cluster.processes.running["worker-0"]
+        frozen.append(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        # It wakes when its unit has long been given to another.
+        time.sleep(60)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(5)
+
+    with Cluster(count=2, work=slow).opened() as cluster, beside(freezer, cluster):
+        done = sweep(study(), tmp_path, cluster, most=1)
+    assert done.complete and frozen
+    agrees(tmp_path, expected)
+
+
+def test_the_scheduler_is_killed_three_times(tmp_path, expected) -> None:
+    killed = []
+
+    def killer(cluster, stop):
+        for _ in range(3):
+            if stop.wait(5):
+                return
+            kill(cluster, "scheduler")
+            killed.append(1)
+
+    with Cluster(count=2, work=slow).opened() as cluster, beside(killer, cluster):
+        done = sweep(study(), tmp_path, cluster, most=1)
+    assert done.complete and killed
+    agrees(tmp_path, expected)
+
+
+CLIENT = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+import swept
+from underhood.sweeps.sweep import sweep
+with swept.Cluster(count=2, work=swept.tiny).opened() as cluster:
+    print(*(one.pid for one in cluster.processes.running.values()), flush=True)
+    sweep(swept.study(), Path(sys.argv[1]), cluster, most=1)
+"""
+
+
+def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path) -> None:
+    own = study()
+    words = [sys.executable, "-c", CLIENT, str(tmp_path), os.path.dirname(__file__)]
+    client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    children = [int(number) for number in client.stdout.readline().split()]
+    until = time.monotonic() + 60
+    while len(list(tmp_path.glob("units/[!.]*/members.json"))) < 3:
+        assert time.monotonic() < until and client.poll() is None
+        time.sleep(0.05)
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    until = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{number}") for number in children):
+        assert time.monotonic() < until, "workers outlive their client"
+        time.sleep(0.1)
+    before = len(Store(tmp_path).finished())
+    assert 3 <= before < UNITS
+    with Cluster(count=2, work=tiny).opened() as cluster:
+        done = sweep(own, tmp_path, cluster, most=1)
+    assert (done.before, done.done) == (before, UNITS - before)
+    all_tiny_there_once(tmp_path, own)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 200 KiB, where that is allowed."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    if subprocess.run(words, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_the_writers_disk_is_full(small_disk, expected) -> None:
+    ballast = small_disk / "ballast"
+    folder = small_disk / "study"
+    folder.mkdir()
+    ballast.write_bytes(bytes(100 * 1024))
+    with Cluster(count=2).opened() as cluster:
+        with pytest.raises(OSError, match="No space left"):
+            sweep(study(), folder, cluster, most=1)
+        before = len(Store(folder).finished())
+        assert 0 < before < UNITS
+        assert not list((folder / "units").glob(".*"))
+        # Some room is made, and the same sweep goes on; the rest does not fit, or it does.
+        subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+        ballast.unlink()
+        done = sweep(study(), folder, cluster, most=1)
+    assert (done.before, done.done) == (before, UNITS - before)
+    agrees(folder, expected)
+
+
+def test_no_scheduler_any_more_is_one_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 5)
+    with Cluster(count=1, work=slow).opened() as inner:
+        other = Cluster(address=inner.processes.address, work=slow)
+
+        def end(cluster, stop):
+            stop.wait(4)
+            inner.processes.closing.set()
+            for name in inner.processes.names():
+                kill(inner, name)
+
+        with (
+            other.opened() as cluster,
+            beside(end, cluster),
+            pytest.raises(BadInput, match="scheduler does not answer"),
+        ):
+            sweep(study(), tmp_path, cluster, most=1)
+    assert not list((tmp_path / "units").glob(".*"))

@@ -1,0 +1,238 @@
+"""Who may join a cluster, who is asked to do what, and workers that a queueing system starts."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from swept import all_tiny_there_once, study, tiny
+
+from underhood.layers import BadInput
+from underhood.sweeps import certificates
+from underhood.sweeps.cluster import Cluster
+from underhood.sweeps.queueing import Queue
+from underhood.sweeps.security import Certificates
+from underhood.sweeps.sweep import sweep
+
+pytestmark = pytest.mark.slow
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@contextlib.contextmanager
+def process(module: str, *words: str):
+    """A process of ours, that ends with the test."""
+    command = [sys.executable, "-m", f"underhood.sweeps.{module}", *words, "--with-parent"]
+    one = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        yield one
+    finally:
+        one.kill()
+        one.communicate()
+
+
+def options(tls: Certificates) -> tuple[str, ...]:
+    return ("--tls-ca", tls.ca, "--tls-cert", tls.cert, "--tls-key", tls.key)
+
+
+def made(folder) -> Certificates:
+    certificates.make(folder)
+    return Certificates(*(str(folder / name) for name in certificates.FILES))
+
+
+def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 8)
+    ours, others = made(tmp_path / "ours"), made(tmp_path / "others")
+    port = free_port()
+    address = f"tls://127.0.0.1:{port}"
+    plain = f"tcp://127.0.0.1:{port}"
+    with contextlib.ExitStack() as held:
+        held.enter_context(process("scheduler", str(port), *options(ours)))
+        # Neither without any, nor with one that another authority has signed.
+        bare = ("worker", plain, "--name", "bare", "--death-timeout", "6")
+        foreign = ("worker", address, "--name", "foreign", "--death-timeout", "6")
+        outside = [
+            held.enter_context(process(*bare)),
+            held.enter_context(process(*foreign, *options(others))),
+        ]
+        with (
+            pytest.raises(BadInput, match="has no worker"),
+            Cluster(address=address, tls=ours).opened(),
+        ):
+            pass
+        for worker in outside:
+            assert worker.wait(60) != 0
+        # With ours it may, and clients without it still may not.
+        held.enter_context(process("worker", address, "--name", "ours", *options(ours)))
+        with Cluster(address=address, tls=ours, work=tiny).opened() as cluster:
+            done = sweep(study(seeds=3), tmp_path / "out", cluster, most=1)
+        assert done.complete
+        for tls, where in ((others, address), (Certificates(), plain)):
+            with (
+                pytest.raises(BadInput, match="does not answer"),
+                Cluster(address=where, tls=tls).opened(),
+            ):
+                pass
+    all_tiny_there_once(tmp_path / "out", study(seeds=3))
+
+
+def run(module: str, *words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", f"underhood.sweeps.{module}", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_a_scheduler_or_worker_that_others_could_reach_is_refused() -> None:
+    scheduler = run("scheduler", "8786", "--host", "0.0.0.0")
+    worker = run("worker", "tcp://192.0.2.1:8786")
+    for ended in (scheduler, worker):
+        assert ended.returncode == 2 and ended.stderr.count("\n") == 1
+        assert "is neither loopback nor protected: use tls:// with --tls-ca" in ended.stderr
+        assert "underhood.sweeps.certificates FOLDER" in ended.stderr
+
+
+def test_certificates_are_made_once_and_kept_private(tmp_path, capsys) -> None:
+    folder = tmp_path / "tls"
+    assert certificates.main([str(folder)]) == 0
+    assert f"--tls-ca {folder / 'ca.pem'}" in capsys.readouterr().out
+    assert os.stat(folder).st_mode & 0o077 == 0
+    for name in certificates.FILES:
+        assert os.stat(folder / name).st_mode & 0o077 == 0
+    assert certificates.main([str(folder)]) == 2
+    assert "holds ca.pem already" in capsys.readouterr().err
+    assert certificates.main([]) == certificates.main(["--help"]) == 2
+
+
+def test_units_go_to_workers_that_offer_what_they_need(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 15)
+    own = study(seeds=6)
+    with Cluster(count=1, work=tiny).opened() as plain:
+        address = plain.processes.address
+        with process("worker", address, "--name", "big", "--offer", "big"):
+            with Cluster(address=address, needs="big", work=tiny).opened() as cluster:
+                assert sweep(own, tmp_path / "big", cluster, most=1).complete
+            origins = [one.read_text() for one in tmp_path.glob("big/units/*/origin.json")]
+            assert len(origins) == 6 and all('"big"' in text for text in origins)
+            monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 2)
+            with (
+                pytest.raises(BadInput, match="no worker that offers unit, gpu"),
+                Cluster(address=address, needs="gpu").opened(),
+            ):
+                pass
+
+
+QUEUE = """
+jobqueue:
+  local:
+    jobs: 2
+    cores: 1
+    memory: 1GB
+    interface: lo
+    shared-temp-directory: {}
+"""
+
+
+STUDY = """
+import jax
+import underhood as uh
+
+task = uh.tasks.TeacherStudent.random(1, length=4, key=jax.random.key(0))
+
+
+def gated(width, *, key):
+    return uh.GatedRNN.init(d_in=1, hidden=width, gated=width, d_out=1, key=key)
+
+
+study = uh.Study(task, {"gated": gated}, uh.Recipe.fast(steps=8_000, batch=8), (2,), seeds=5)
+"""
+
+
+def test_jobs_of_a_queue_work_encrypted_and_are_replaced(tmp_path) -> None:
+    (tmp_path / "queue.yaml").write_text(QUEUE.format(tmp_path))
+    (tmp_path / "mine.py").write_text(STUDY)
+    command = [
+        "sweep",
+        "mine.py",
+        "--out",
+        "out",
+        "--most",
+        "1",
+        "--engine",
+        "dask",
+        "--jobqueue",
+        "queue.yaml",
+    ]
+    client = subprocess.Popen(
+        [sys.executable, "-m", "underhood", *command],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 90
+        while not list(tmp_path.glob("out/units/[!.]*")):
+            assert time.monotonic() < until and client.poll() is None
+            time.sleep(0.1)
+        # Both jobs are killed, as a queueing system does that needs their hosts.
+        jobs = jobs_of(tmp_path)
+        assert len(jobs) == 2
+        for number in jobs:
+            os.kill(number, signal.SIGKILL)
+        said = client.communicate(timeout=120)[0]
+    finally:
+        client.kill()
+        client.communicate()
+    assert client.returncode == 0, said
+    assert "5 units done, 0 failed" in said and "retried" in said
+    rows = (tmp_path / "out" / "table.csv").read_text().splitlines()
+    assert len(rows) == 6 and not jobs_of(tmp_path)
+
+
+def jobs_of(folder) -> list[int]:
+    """Workers whose certificates lie in a folder."""
+    pattern = f"underhood.sweeps.worker tls://127.*{folder}"
+    found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
+    return [int(word) for word in found.stdout.split()]
+
+
+BAD_QUEUES = {
+    "slurm: [1": "is not YAML",
+    "slurms:\n  cores: 1": "must name one system",
+    "slurm: 3": "slurm has options",
+    "slurm:\n  cores: 1": "say what a job asks for, as memory",
+    "slurm:\n  cores: 1\n  memory: 1GB\n  jobs: many": "jobs is 'many'",
+    "slurm:\n  cores: 1\n  memory: 1GB\n  processes: 4": "leave processes out",
+}
+
+
+@pytest.mark.parametrize("text", BAD_QUEUES, ids=BAD_QUEUES.values())
+def test_a_queues_file_that_means_nothing_is_refused(tmp_path, text) -> None:
+    file = tmp_path / "queue.yaml"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=BAD_QUEUES[text]) as said:
+        Queue.read(file)
+    assert "\n" not in str(said.value)
+
+
+def test_slurms_script_asks_for_what_the_file_says(tmp_path) -> None:
+    file = tmp_path / "slurm.yaml"
+    file.write_text(
+        "slurm:\n  jobs: 3\n  cores: 4\n  memory: 16GB\n  walltime: '04:00:00'\n  queue: gpus\n"
+        "  gpu: true\n  interface: lo\n  job-extra-directives: ['--gres=gpu:1']\n"
+        f"  shared-temp-directory: {tmp_path}\n"
+    )
+    cluster = Queue.read(file).made(Certificates(), insecure=False)
+    try:
+        script = cluster.job_script()
+    finally:
+        cluster.close()
+    for line in ("#SBATCH -p gpus", "#SBATCH --gres=gpu:1", "#SBATCH -t 04:00:00",
+                 "#SBATCH --cpus-per-task=4"):  # fmt: skip
+        assert line in script
+    assert "-m underhood.sweeps.worker tls://" in script
+    assert "--gpu own" in script and "--tls-key" in script and "--insecure" not in script

@@ -1,0 +1,235 @@
+"""One thread that hands units to a scheduler and brings their outcomes back to who asked.
+
+Several studies may ask at once. A few units per worker are on their way at a time, so that ten
+thousand of them never lie in the scheduler's memory, and so that what comes back can be written
+before more is asked for.
+"""
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from underhood.layers import BadInput
+from underhood.sweeps.engines import Outcome, Tell, reason_of
+from underhood.sweeps.remote import perform
+from underhood.sweeps.units import Unit
+
+# Units on their way per worker: one that runs, and some that wait so that no worker does.
+AHEAD = 3
+# Seconds to wait for a scheduler with workers, at the start and after it was lost.
+PATIENCE = 60.0
+# Seconds for which the number of workers is believed.
+FRESH = 1.0
+DIED = "its workers died, every time it was tried"
+
+
+class Lost(Exception):
+    """The scheduler, or what it knew of our units."""
+
+
+@dataclass(eq=False)
+class Call:
+    """Somebody who asked for units, and where their outcomes go."""
+
+    parcel: bytes
+    tell: Tell
+    reply: Any = field(default_factory=queue.SimpleQueue)
+    over: bool = False
+
+
+@dataclass(eq=False)
+class Job:
+    """A unit on its way: how often it was tried, raised, and had its worker die."""
+
+    call: Call
+    unit: Unit
+    attempts: int = 0
+    failures: int = 0
+    deaths: int = 0
+    began: float = 0.0
+
+
+class Dispatcher:
+    """Jobs, to a scheduler and back; what `connect` gives may die and be made again."""
+
+    def __init__(
+        self, connect: Callable[[], Any], *, retries: int, rounds: int, needs: dict[str, float]
+    ):
+        self.connect_client = connect
+        self.retries, self.rounds, self.needs = retries, rounds, needs
+        self.client: Any = None
+        self.waiting: deque[Job] = deque()
+        self.flying: dict[Any, Job] = {}
+        self.suspects: set[Job] = set()
+        self.arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.counted, self.counted_at = 0, float("-inf")
+        self.closing = threading.Event()
+        self.broken: BaseException | None = None
+        self.thread = threading.Thread(target=self.serve, daemon=True, name="dispatcher")
+
+    def start(self) -> None:
+        """Connect here, so that a wrong address is told to who gave it, then serve."""
+        self.connect()
+        self.thread.start()
+
+    def close(self) -> None:
+        """Stop; who still waits for an outcome is told."""
+        self.closing.set()
+        self.arrived.put(None)
+        if self.thread.is_alive():
+            self.thread.join()
+        self.disconnect()
+
+    def ask(self, call: Call, units: list[Unit]) -> None:
+        """Put units in line."""
+        self.waiting.extend(Job(call, unit) for unit in units)
+        self.arrived.put(None)
+
+    def serve(self) -> None:
+        """Until closed, or until no scheduler is to be found any more."""
+        try:
+            while not self.closing.is_set():
+                try:
+                    self.fill()
+                    self.land()
+                except (OSError, TimeoutError, RuntimeError, Lost):
+                    # The scheduler is gone, and with it all that was on its way.
+                    self.take_back()
+                    self.connect()
+            raise BadInput("The sweep was stopped.")
+        except BaseException as error:
+            self.broken = error
+            for job in [*self.waiting, *self.flying.values()]:
+                job.call.reply.put(error)
+
+    def take_back(self) -> None:
+        """Everything that was on its way is in line again, in its order."""
+        for job in reversed(self.flying.values()):
+            job.call.tell(job.unit, "retried", "")
+            self.waiting.appendleft(job)
+        self.flying.clear()
+
+    def fill(self) -> None:
+        """Submit units while few enough are on their way."""
+        for future, job in list(self.flying.items()):
+            if job.call.over:
+                del self.flying[future]
+                self.suspects.discard(job)
+                future.cancel()
+        # The scheduler blames all units of a worker that died, also those that only waited there;
+        # with suspects about, none waits.
+        ahead = 1 if self.suspects else AHEAD
+        while self.waiting and len(self.flying) < ahead * max(self.workers(), 1):
+            job = self.waiting[0]
+            if job.call.over:
+                self.waiting.popleft()
+                self.suspects.discard(job)
+                continue
+            future = self.client.submit(
+                perform,
+                job.call.parcel,
+                job.unit,
+                key=f"unit-{job.unit.name}-{time.monotonic_ns()}",
+                # Trying again is ours, so that it is seen.
+                retries=0,
+                resources=self.needs,
+                pure=False,
+            )
+            self.waiting.popleft()
+            job.attempts, job.began = job.attempts + 1, time.monotonic()
+            self.flying[future] = job
+            future.add_done_callback(self.arrived.put)
+            job.call.tell(job.unit, "running", "")
+
+    def land(self) -> None:
+        """Units that have come back, after waiting a moment for one."""
+        try:
+            future = self.arrived.get(timeout=1.0)
+        except queue.Empty:
+            if self.client.status not in ("running", "connecting"):
+                raise Lost from None
+            return
+        # None wakes us; others may be of a scheduler that was lost since.
+        if future is None or future not in self.flying:
+            return
+        if future.status in ("cancelled", "lost"):
+            raise Lost
+        job = self.flying[future]
+        outcome = self.outcome_of(future, job)
+        del self.flying[future]
+        future.release()
+        self.suspects.discard(job)
+        if outcome.files is None and self.again(job, outcome.reason):
+            self.waiting.append(job)
+            job.call.tell(job.unit, "retried", "")
+        else:
+            job.call.reply.put(outcome)
+
+    def again(self, job: Job, reason: str) -> bool:
+        """Whether a unit that failed is tried again, after all that wait."""
+        if reason != DIED:
+            job.failures += 1
+            return job.failures <= self.retries
+        job.deaths += 1
+        if job.deaths < self.rounds:
+            self.suspects.add(job)
+        return job.deaths < self.rounds
+
+    def outcome_of(self, future: Any, job: Job) -> Outcome:
+        """What a future holds: files, or the reason why not."""
+        if future.status == "error":
+            error = future.exception(timeout=30)
+            killed = type(error).__name__ == "KilledWorker"
+            reason = DIED if killed else reason_of(error)
+            seconds = time.monotonic() - job.began
+            return Outcome(job.unit, None, reason, seconds=seconds, attempts=job.attempts)
+        files, worker, seconds = future.result(timeout=60)
+        return Outcome(job.unit, files, worker=worker, seconds=seconds, attempts=job.attempts)
+
+    def workers(self) -> int:
+        """How many workers there are that could take a unit."""
+        if time.monotonic() - self.counted_at > FRESH:
+            found = self.client.scheduler_info(n_workers=-1)["workers"].values()
+            self.counted = sum(
+                all(worker["resources"].get(name, 0) >= most for name, most in self.needs.items())
+                for worker in found
+            )
+            self.counted_at = time.monotonic()
+        return self.counted
+
+    def connect(self) -> None:
+        """A client; waits for the scheduler, and for a first worker that fits."""
+        # What it would say about lost connections is what we are there to mend.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self.disconnect()
+        until = time.monotonic() + PATIENCE
+        while not self.closing.is_set():
+            try:
+                self.counted_at = float("-inf")
+                if self.client is None:
+                    self.client = self.connect_client()
+                if self.workers():
+                    return
+                problem = "has no worker that offers " + ", ".join(self.needs)
+            except (OSError, TimeoutError, RuntimeError) as error:
+                self.disconnect()
+                problem = f"does not answer ({reason_of(error)})"
+            if time.monotonic() > until:
+                raise BadInput(
+                    f"The scheduler {problem}; check the address, and start workers with "
+                    "python -m underhood.sweeps.worker ADDRESS."
+                )
+            self.closing.wait(0.2)
+
+    def disconnect(self) -> None:
+        """Let go of the client, if there is one."""
+        client, self.client = self.client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                client.close(timeout=2)

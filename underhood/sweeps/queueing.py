@@ -1,0 +1,137 @@
+"""Workers as jobs of a queueing system, by dask-jobqueue; one worker is one job.
+
+A file says which system and what a job asks for, in the words of dask-jobqueue:
+
+    slurm:
+      jobs: 8                 # how many; a job that ends early is submitted again
+      cores: 4
+      memory: 16GB
+      walltime: "04:00:00"
+      queue: gpu
+      gpu: true               # the job has a GPU of its own
+      job-extra-directives: ["--gres=gpu:1"]
+
+The scheduler runs in this process. Connections are encrypted with certificates that live as long
+as it does, unless others are given; workers find them in `shared-temp-directory`, which every host
+must see (the home directory's .cache/underhood unless given).
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from underhood.layers import BadInput
+from underhood.sweeps.scheduler import configure
+from underhood.sweeps.security import Certificates
+from underhood.sweeps.worker import OWN
+
+KINDS = {
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "sge": "SGECluster",
+    "lsf": "LSFCluster",
+    "htcondor": "HTCondorCluster",
+    "moab": "MoabCluster",
+    "oar": "OARCluster",
+    "local": "LocalCluster",
+}
+SHARED = ".cache/underhood"
+# What is ours to say: a job is one process that runs one unit at a time.
+OURS = ("processes", "nanny", "worker_command", "n_workers")
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Which system, how many jobs, and what each asks for."""
+
+    kind: str
+    jobs: int
+    options: dict[str, Any] = field(default_factory=dict)
+    gpu: bool = False
+
+    @classmethod
+    def read(cls, path: Path) -> "Queue":
+        """From a file; refuses what it cannot mean."""
+        import yaml
+
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadInput(f"--jobqueue {path} cannot be read: {error.strerror}.") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            where = " ".join(str(error).split())[:200]
+            raise BadInput(f"--jobqueue {path} is not YAML: {where}.") from None
+        if isinstance(data, dict) and list(data) == ["jobqueue"]:
+            data = data["jobqueue"]
+        known = ", ".join(KINDS)
+        if not isinstance(data, dict) or len(data) != 1 or next(iter(data)) not in KINDS:
+            raise BadInput(f"--jobqueue {path} must name one system, and its options: {known}.")
+        ((kind, given),) = data.items()
+        if not isinstance(given, dict):
+            raise BadInput(f"--jobqueue {path}: {kind} has options, as cores: 4.")
+        options = {str(name).replace("-", "_"): value for name, value in given.items()}
+        jobs, gpu = options.pop("jobs", 1), options.pop("gpu", False)
+        if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
+            raise BadInput(f"--jobqueue {path}: jobs is {jobs!r}; give how many, as jobs: 4.")
+        for name in OURS:
+            if name in options:
+                raise BadInput(f"--jobqueue {path}: leave {name} out; a job is one worker.")
+        for name in ("cores", "memory"):
+            if name not in options:
+                raise BadInput(f"--jobqueue {path}: say what a job asks for, as {name}: ….")
+        return cls(kind, jobs, options, bool(gpu))
+
+    @contextlib.contextmanager
+    def opened(self, tls: Certificates, insecure: bool) -> Iterator[Any]:
+        """The cluster of dask-jobqueue, with jobs in its queue."""
+        cluster = self.made(tls, insecure)
+        try:
+            cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs, interval="2s")
+            yield cluster
+        finally:
+            with contextlib.suppress(Exception):
+                cluster.close(timeout=10)
+
+    def made(self, tls: Certificates, insecure: bool) -> Any:
+        """The same, before any job is submitted."""
+        import dask_jobqueue
+        import dask_jobqueue.local
+
+        # The scheduler lives in this process.
+        configure()
+        options = dict(self.options)
+        options.setdefault("name", "underhood")
+        options["scheduler_options"] = {
+            "dashboard": False,
+            "dashboard_address": None,
+            **options.get("scheduler_options", {}),
+        }
+        extra = [*options.pop("worker_extra_args", [])]
+        extra += ["--gpu", OWN] if self.gpu else []
+        if tls.given:
+            options["security"] = tls.security()
+        elif insecure:
+            extra += ["--insecure"]
+        else:
+            options["security"] = True
+            shared = Path(options.setdefault("shared_temp_directory", Path.home() / SHARED))
+            shared = shared.expanduser()
+            shared.mkdir(mode=0o700, parents=True, exist_ok=True)
+            options["shared_temp_directory"] = str(shared)
+        kind = KINDS[self.kind]
+        maker = getattr(dask_jobqueue, kind, None) or getattr(dask_jobqueue.local, kind)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return maker(
+                    **options,
+                    processes=1,
+                    worker_command="underhood.sweeps.worker",
+                    worker_extra_args=extra,
+                )
+        except (TypeError, ValueError, ImportError, OSError) as error:
+            told = " ".join(str(error).split())[:300]
+            raise BadInput(f"--jobqueue: {self.kind} does not take that: {told}.") from None
