@@ -15,6 +15,7 @@ import underhood as uh
 from underhood.sweeps import Study
 from underhood.sweeps.cluster import Cluster
 from underhood.sweeps.store import Store
+from underhood.sweeps.units import work
 
 # Workers do not have this file; what is sent to them is sent whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -36,6 +37,12 @@ def tiny(study, unit, **_):
     """A unit without training: it takes a moment, and its result says whose it is."""
     time.sleep(0.25)
     return files_of(unit)
+
+
+def slow(study, unit, **options):
+    """A real unit that takes a little longer, so that faults find it at work."""
+    time.sleep(1.5)
+    return work(study, unit, **options)
 
 
 def files_of(unit) -> dict[str, bytes]:

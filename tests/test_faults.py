@@ -11,7 +11,17 @@ import sys
 import time
 
 import pytest
-from swept import UNITS, all_there_once, all_tiny_there_once, beside, kill, losses_in, study, tiny
+from swept import (
+    UNITS,
+    all_there_once,
+    all_tiny_there_once,
+    beside,
+    kill,
+    losses_in,
+    slow,
+    study,
+    tiny,
+)
 
 from underhood.layers import BadInput
 from underhood.sweeps.cluster import Cluster
@@ -22,14 +32,6 @@ from underhood.sweeps.sweep import sweep
 pytestmark = pytest.mark.chaos
 
 KILLS = 20
-
-
-def slow(study, unit, **options):
-    """A real unit that takes a little longer, so that twenty kills find it at work."""
-    from underhood.sweeps.units import work
-
-    time.sleep(1.5)
-    return work(study, unit, **options)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Studies: addresses, plans, what is kept on disk, and that nothing finished is done again."""
 
 import json
+import sys
 from pathlib import Path
 
 import jax
@@ -12,7 +13,9 @@ from underhood.cli import main
 from underhood.layers import BadInput
 from underhood.sweeps import Study
 from underhood.sweeps import study as studies
+from underhood.sweeps.described import described
 from underhood.sweeps.engines import Local, Outcome
+from underhood.sweeps.remote import unwrapped, wrapped
 from underhood.sweeps.security import Certificates, check_address
 from underhood.sweeps.store import Store
 from underhood.sweeps.sweep import sweep
@@ -339,3 +342,90 @@ def test_numbers_of_the_table_are_those_of_the_units(trained, tmp_path) -> None:
     table = pandas.read_csv(done.table).sort_values("seed")
     told = [json.loads(one["members.json"])["rows"][0]["loss"] for one in files]
     np.testing.assert_allclose(table["loss"], told)
+
+
+# What a function does, as its address sees it.
+
+FACTOR = 3
+SIZES = {2: (4, 4)}
+
+
+def helper(width):
+    return FACTOR * width
+
+
+def student_by_helper(width, *, key):
+    return helper(width), SIZES[width]
+
+
+class Own:
+    def size(self):
+        return FACTOR
+
+
+def student_by_class(width, *, key):
+    return Own().size()
+
+
+def student_that_names_itself(width, *, key):
+    return student_that_names_itself, student_by_helper
+
+
+def holding(value):
+    def student(width, *, key):
+        return value
+
+    return student
+
+
+@pytest.mark.parametrize(
+    "student", [student_by_helper, student_by_class, student_that_names_itself]
+)
+def test_what_a_function_names_in_its_file_is_part_of_it(student, monkeypatch) -> None:
+    before = described(student)
+    assert described(student) == before
+    json.dumps(before)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 4)
+    assert described(student) != before
+
+
+def test_a_table_that_a_function_names_is_part_of_it(monkeypatch) -> None:
+    before = described(student_by_helper)
+    monkeypatch.setitem(SIZES, 2, (4, 5))
+    assert described(student_by_helper) != before
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({1: 2}, {1: 3}),
+        ([1, 2], [2, 1]),
+        ((1, {2}), (1, {3})),
+        (holding(1), holding(2)),
+        (jax.numpy.ones(2), jax.numpy.zeros(2)),
+        (uh.GatedRNN, uh.LSTM),
+        (TASK, uh.tasks.TeacherStudent.random(1, length=4, key=jax.random.key(1))),
+    ],
+)
+def test_what_a_function_holds_is_part_of_it(one, two) -> None:
+    assert described(holding(one)) == described(holding(one))
+    assert described(holding(one)) != described(holding(two))
+
+
+def test_schedules_that_hold_other_numbers_are_other_students() -> None:
+    def slower(factor):
+        return lambda progress: factor * (1 - progress)
+
+    one, two = (
+        Study(TASK, {"gated": gated}, RECIPE.change(schedule=slower(factor)), widths=(2,))
+        for factor in (1.0, 0.5)
+    )
+    assert not set(one.addresses("gated").values()) & set(two.addresses("gated").values())
+
+
+def test_a_worker_with_other_sources_refuses(monkeypatch) -> None:
+    parcel = wrapped(study(), work)
+    assert unwrapped("same", parcel)[0].widths == study().widths
+    monkeypatch.setattr("underhood.sweeps.remote.code_version", lambda: "another")
+    with pytest.raises(RuntimeError, match="install the same on both"):
+        unwrapped("other", parcel)

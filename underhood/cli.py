@@ -267,7 +267,7 @@ def sweep_command(command: Sweep) -> int:
     out = command.out or Path("results") / command.file.stem
     engine = engine_of(command)
     with engine as opened:
-        units = planned(study, out, opened.workers, command.most)
+        units = planned(study, out, opened, command.most)
         if command.plan:
             told = [{"unit": str(unit), "students": len(unit.addresses)} for unit in units]
             console().print(plain_table(told) if told else "Nothing is left to do.")

@@ -29,6 +29,7 @@ from underhood.sweeps.security import Certificates, check_address
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, Work, work
+from underhood.sweeps.worker import MEMORY
 
 RETRIES = 2
 ROUNDS = 5
@@ -114,6 +115,15 @@ class Cluster:
             return max(self.dispatcher.workers(), asked)
         except (OSError, TimeoutError, KeyError, AttributeError):
             return asked
+
+    @property
+    def memory(self) -> int | None:
+        """What the smallest worker has."""
+        with contextlib.suppress(OSError, TimeoutError, KeyError, AttributeError):
+            assert self.dispatcher is not None
+            offers = [one[MEMORY] for one in self.dispatcher.offers() if MEMORY in one]
+            return int(min(offers)) if offers else None
+        return None
 
     def run(
         self, study: Study, units: Sequence[Unit], store: Store, tell: Tell

@@ -9,7 +9,7 @@ import numpy as np
 
 from underhood.arguments import Engines
 from underhood.layers import BadInput
-from underhood.sweeps.engines import Local
+from underhood.sweeps.engines import Engine, Local
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, plan
@@ -44,9 +44,10 @@ def engine_of(command: Engines) -> Any:
     ).opened()
 
 
-def planned(study: Study, out: Path, workers: int, most: int) -> list[Unit]:
+def planned(study: Study, out: Path, engine: Engine, most: int) -> list[Unit]:
     """Units that are left."""
-    return plan(study, Store(out).finished(), workers=workers, most=most)
+    finished = Store(out).finished()
+    return plan(study, finished, workers=engine.workers, most=most, memory=engine.memory)
 
 
 def summary(out: Path, study: Study) -> list[dict[str, Any]]:

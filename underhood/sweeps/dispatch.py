@@ -195,13 +195,19 @@ class Dispatcher:
     def workers(self) -> int:
         """How many workers there are that could take a unit."""
         if time.monotonic() - self.counted_at > FRESH:
-            found = self.client.scheduler_info(n_workers=-1)["workers"].values()
-            self.counted = sum(
-                all(worker["resources"].get(name, 0) >= most for name, most in self.needs.items())
-                for worker in found
-            )
+            self.counted = len(self.offers())
             self.counted_at = time.monotonic()
         return self.counted
+
+    def offers(self) -> list[dict[str, float]]:
+        """What each worker has that could take a unit."""
+        found = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        offers = [worker["resources"] for worker in found]
+        return [
+            one
+            for one in offers
+            if all(one.get(name, 0) >= amount for name, amount in self.needs.items())
+        ]
 
     def connect(self) -> None:
         """A client; waits for the scheduler, and for a first worker that fits."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
+from underhood.training.device import free_memory
 
 # Told (unit, what happened to it, where): "running", "done", "retried", "failed".
 Tell = Callable[[Unit, str, str], None]
@@ -37,6 +38,10 @@ class Engine(Protocol):
     def workers(self) -> int:
         """How many units can run at once."""
 
+    @property
+    def memory(self) -> int | None:
+        """Bytes that a unit may take where there is least; None: not known."""
+
     def run(
         self, study: Study, units: Sequence[Unit], store: Store, tell: Tell
     ) -> Iterator[Outcome]:
@@ -49,6 +54,10 @@ class Local:
 
     workers: int = field(default=1, init=False)
     progress: Any = None
+
+    @property
+    def memory(self) -> int | None:
+        return free_memory()
 
     def run(
         self, study: Study, units: Sequence[Unit], store: Store, tell: Tell

@@ -1,7 +1,8 @@
 """What travels to a worker, and what is done there.
 
 A study goes as one parcel of bytes, which the scheduler passes on without looking inside; functions
-of the study's own file go along, so workers need not have it.
+of the study's own file go along, so workers need not have it. The version of the code goes along
+too: a worker with other sources would give something else under the same address.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import time
 from functools import lru_cache
 
 from underhood.sweeps.files import MODULE
-from underhood.sweeps.study import Study
+from underhood.sweeps.study import Study, code_version
 from underhood.sweeps.units import Unit, Work
 
 
@@ -20,10 +21,10 @@ def wrapped(study: Study, own_work: Work) -> bytes:
 
     module = sys.modules.get(MODULE)
     if module is None:
-        return bytes(cloudpickle.dumps((study, own_work)))
+        return bytes(cloudpickle.dumps((code_version(), study, own_work)))
     cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps((study, own_work)))
+        return bytes(cloudpickle.dumps((code_version(), study, own_work)))
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 
@@ -43,5 +44,9 @@ def unwrapped(digest: str, parcel: bytes) -> tuple[Study, Work]:
     """The same parcel is unpacked once."""
     import cloudpickle
 
-    study, own_work = cloudpickle.loads(parcel)
+    version, study, own_work = cloudpickle.loads(parcel)
+    if version != code_version():
+        raise RuntimeError(
+            "this worker has other sources of underhood than the client; install the same on both"
+        )
     return study, own_work

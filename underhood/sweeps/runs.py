@@ -61,7 +61,7 @@ def trained(
     ours = {one for name in study.students for one in study.addresses(name).values()}
     # More than workers, because they end at different times, and so that there is progress to see.
     workers = 2 * engine.workers
-    units = len(plan(study, finished & ours, workers=workers))
+    units = len(plan(study, finished & ours, workers=workers, memory=engine.memory))
     done = 0
 
     def watch(unit: Unit, what: str, where: str) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Study:
     seeds: int | tuple[int, ...] = 1
     axes: Mapping[str, Iterable[Any]] = field(default_factory=dict)
     key: int = 0
+    sums: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, Task):
@@ -72,18 +73,29 @@ class Study:
         """Width, axes and seed of every student of a kind."""
         return combine(self.seeds, self.widths, self.axes, self.task)[0]
 
-    def addresses(self, student: str) -> dict[Member, str]:
-        """The address of every student of a kind."""
-        common = {**self.described, "student": described(self.students[student])}
-        teachers = [digest(one) for one in self.axes.get(TEACHER, ())]
+    def addresses(self, student: str, members: Iterable[Member] | None = None) -> dict[Member, str]:
+        """The address of every student of a kind, or of some."""
+        common = self.common(student)
         found = {}
-        for member in self.members():
-            axes: dict[str, Any] = dict(member.axes)
-            if TEACHER in axes:
-                axes[TEACHER] = teachers[axes[TEACHER]]
-            own = {**common, "seed": member.seed, "width": member.width, "axes": axes}
-            found[member] = checksum(own)
+        for member in self.members() if members is None else members:
+            axes = [
+                [name, self.teacher_sums[place] if name == TEACHER else place]  # type: ignore[index]
+                for name, place in member.axes
+            ]
+            found[member] = checksum([common, member.width, member.seed, axes])
         return found
+
+    def common(self, student: str) -> str:
+        """A checksum of all that students of a kind share; made once, and sent with the study."""
+        if student not in self.sums:
+            what = {**self.described, "student": described(self.students[student])}
+            self.sums[student] = checksum(what)
+        return self.sums[student]
+
+    @cached_property
+    def teacher_sums(self) -> list[str]:
+        """A checksum of each teacher of the axis."""
+        return [digest(one) for one in self.axes.get(TEACHER, ())]
 
     @property
     def described(self) -> dict[str, Any]:

@@ -46,7 +46,9 @@ def sweep(
     addresses = {one for name in study.students for one in study.addresses(name).values()}
     with Store(folder).opened(study.described | {"students": list(study.students)}) as store:
         finished = store.finished() & addresses
-        units = plan(study, finished, workers=workers or engine.workers, most=most)
+        units = plan(
+            study, finished, workers=workers or engine.workers, most=most, memory=engine.memory
+        )
         failed: dict[Unit, str] = {}
         done = 0
         for outcome in engine.run(study, units, store, tell):

@@ -14,6 +14,7 @@ from typing import Any
 
 from underhood.sweeps.study import Study
 from underhood.training import train
+from underhood.training.members import Member
 from underhood.training.run import Run
 from underhood.training.storage import VERSION, as_json
 
@@ -22,6 +23,9 @@ Work = Callable[..., dict[str, bytes]]
 
 # Most students of a unit, however few workers there are: what is lost with a worker is one unit.
 MOST = 256
+# Numbers that training keeps of a neuron at a token; of our layers on an H200 two LRUs need most
+# (docs/cluster.md).
+PER_NEURON = 48
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,19 @@ class Unit:
 
 
 def plan(
-    study: Study, finished: Collection[str] = (), *, workers: int = 1, most: int = MOST
+    study: Study,
+    finished: Collection[str] = (),
+    *,
+    workers: int = 1,
+    most: int = MOST,
+    memory: int | None = None,
 ) -> list[Unit]:
     """Units for all students that are not finished, the widest first.
 
     Wide students take longest, and what is long should not come last.
+
+    most      students of a unit
+    memory    bytes that a unit may take on a worker's device; None: not known
     """
     cells: list[tuple[str, int, list[int], dict[int, list[str]]]] = []
     for student in study.students:
@@ -68,13 +80,33 @@ def plan(
     units = []
     for student, width, seeds, own in cells:
         points = len(own[seeds[0]])
-        count = min(len(seeds), max(parts, math.ceil(len(seeds) * points / most)))
+        fit = most if memory is None else max(1, memory // bytes_of(study, student, width))
+        size = min(most, fit)
+        count = min(len(seeds), max(parts, math.ceil(len(seeds) * points / size)))
         size = math.ceil(len(seeds) / count)
         for start in range(0, len(seeds), size):
             chunk = tuple(seeds[start : start + size])
             addresses = tuple(address for seed in chunk for address in own[seed])
             units.append(Unit(student, width, chunk, addresses))
     return units
+
+
+def bytes_of(study: Study, student: str, width: int) -> int:
+    """About what a student takes while it is trained, rather too much than too little.
+
+    Weights, their gradients and two moments, and what is kept of every neuron at every token for
+    the way back. `train` knows better once it has compiled, and cuts what does not fit.
+    """
+    import jax
+
+    made = jax.eval_shape(lambda: study.students[student](width, key=jax.random.key(0)))
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(made) if hasattr(leaf, "size"))
+    task = (
+        study.task if study.recipe.length is None else study.task.with_length(study.recipe.length)
+    )
+    per_number = 8 if study.recipe.precision == "float64" else 4
+    kept = PER_NEURON * study.recipe.batch * task.time * width
+    return int(per_number * (4 * numbers + kept))
 
 
 def work(study: Study, unit: Unit, **options: Any) -> dict[str, bytes]:
@@ -96,16 +128,16 @@ def work(study: Study, unit: Unit, **options: Any) -> dict[str, bytes]:
 
 def packed(run: Run, study: Study, unit: Unit) -> dict[str, bytes]:
     """A trained unit as the files that keep it; every row has its address."""
-    addresses = study.addresses(unit.student)
-    found = {(member.width, member.seed, *member.axes): one for member, one in addresses.items()}
-    names = tuple(study.axes)
+    members = [
+        Member(one["seed"], one["width"], tuple(map(tuple, one["axes"])))
+        for one in run.settings["members"]
+    ]
+    addresses = study.addresses(unit.student, members).values()
+    if set(addresses) != set(unit.addresses):
+        raise RuntimeError("The unit's students are not those that were asked for.")
     rows = [
-        {
-            "student": unit.student,
-            "address": found[(row["width"], row["seed"], *((name, row[name]) for name in names))],
-            **row,
-        }
-        for row in run.rows
+        {"student": unit.student, "address": address, **row}
+        for address, row in zip(addresses, run.rows, strict=True)
     ]
     files = {
         "settings.json": as_json({"version": VERSION, "begun": run.provenance, **run.settings})

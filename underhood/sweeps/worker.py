@@ -20,6 +20,8 @@ import threadpoolctl
 
 from underhood.layers import BadInput
 from underhood.sweeps.security import Certificates, check_address
+from underhood.training.device import cores as cores_here
+from underhood.training.device import free_host_memory, free_memory
 
 # Of a GPU's memory, what JAX may take.
 FRACTION = "0.85"
@@ -27,6 +29,8 @@ PR_SET_PDEATHSIG = 1
 # The longer names are those by which dask-jobqueue calls them.
 TLS = (("--tls-ca", "--tls-ca-file"), ("--tls-cert",), ("--tls-key",))
 OWN = "own"
+# Under which a worker tells how many bytes a unit may take.
+MEMORY = "memory"
 
 
 def main(arguments: list[str]) -> int:
@@ -87,9 +91,11 @@ def pinned(cores: str | None, gpu: str | None) -> dict[str, float]:
         if gpu != OWN:
             os.environ["CUDA_VISIBLE_DEVICES"] = gpu
         os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", FRACTION)
-        return {"unit": 1.0, "gpu": 1.0}
+        return {"unit": 1.0, "gpu": 1.0, MEMORY: float(free_memory())}
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    here = None
     if cores is not None:
+        here = os.cpu_count()
         try:
             os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
         except (ValueError, OSError):
@@ -97,7 +103,9 @@ def pinned(cores: str | None, gpu: str | None) -> dict[str, float]:
         except AttributeError:
             # Not on this system; JAX then uses all cores.
             pass
-    return {"unit": 1.0, "cpu": 1.0}
+    # Of the host's memory a worker with a share of its cores has the same share.
+    share = 1.0 if here is None else min(1.0, cores_here() / here)
+    return {"unit": 1.0, "cpu": 1.0, MEMORY: share * free_host_memory()}
 
 
 async def serve(given: argparse.Namespace, resources: dict[str, float], tls: Certificates) -> None:

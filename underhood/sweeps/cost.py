@@ -1,0 +1,136 @@
+"""What a study will cost: seconds per unit, on an H200 or on a CPU core, before anything runs.
+
+A step is traced, not compiled, and three numbers are read off it: `flow`, the bytes of all values
+that it computes for one student; `turns`, the turns of all its loops; and `waits`, the turns that
+multiply matrices and so cannot but follow one another. Then
+
+    seconds of a step = launch + turn · turns + wait · waits + students · flow / rate
+
+where on a CPU core, which trains one student after the other, every term counts per student. A unit
+takes `setup` seconds more, for compiling and evaluating. The constants are measured by
+benchmarks/cost.py, and docs/cluster.md shows how well they do.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from underhood.sweeps.study import Study
+from underhood.sweeps.units import Unit
+from underhood.training.ensemble import Ensemble
+from underhood.training.members import Member
+from underhood.training.program import advance_program
+from underhood.training.train import in_precision
+
+
+@dataclass(frozen=True)
+class Device:
+    """How fast a device is: seconds, and bytes per second."""
+
+    name: str
+    setup: float
+    launch: float
+    turn: float
+    wait: float
+    rate: float
+    # Whether the students of a unit share all but the flow.
+    together: bool
+
+
+H200 = Device("H200", 25.0, launch=6e-5, turn=1.5e-6, wait=1e-5, rate=2e12, together=True)
+CORE = Device("CPU core", 4.0, launch=5e-5, turn=0.0, wait=0.0, rate=1e10, together=False)
+
+# Values that cost nothing, because they are only another view of some other.
+VIEWS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "convert_element_type"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One student's step: bytes of all that it computes, turns of loops, and turns that wait."""
+
+    flow: float = 0.0
+    turns: float = 0.0
+    waits: float = 0.0
+    # Whether a matrix product is among it.
+    product: bool = False
+
+    def __add__(self, other: "Step") -> "Step":
+        return Step(
+            self.flow + other.flow,
+            self.turns + other.turns,
+            self.waits + other.waits,
+            self.product or other.product,
+        )
+
+    def times(self, count: float) -> "Step":
+        """The same in a loop."""
+        waits = max(self.waits, 1.0) * count if self.product else 0.0
+        return Step(self.flow * count, max(self.turns, 1.0) * count, waits, self.product)
+
+
+def step_of(study: Study, student: str, width: int) -> Step:
+    """Trace a step of one student."""
+    recipe = study.recipe
+    task = in_precision(recipe.precision, study.task)
+    make = study.students[student]
+    one = Ensemble(make, (Member(0, width),), (), task, recipe, jax.random.key(0))
+    one.groups = ((0,),)
+    given, (state,) = one.given_to((0,)), one.first_states()
+    advance = advance_program(one.students[0].static, one.task, recipe, one.window)
+    traced = jax.make_jaxpr(advance)(given, state, np.int32(0), np.int32(1))
+    return cost_of(traced.jaxpr)
+
+
+def cost_of(jaxpr: Any) -> Step:
+    """All values of a traced function, loops by their length."""
+    total = Step()
+    for equation in jaxpr.eqns:
+        inner = [cost_of(getattr(one, "jaxpr", one)) for one in inner_of(equation)]
+        if equation.primitive.name == "scan":
+            total += inner[0].times(equation.params["length"])
+        elif inner:
+            total += max(inner, key=lambda one: one.flow)
+        elif equation.primitive.name not in VIEWS:
+            flow = sum(size_of(one) for one in equation.outvars)
+            total += Step(flow, product=equation.primitive.name == "dot_general")
+    return total
+
+
+def inner_of(equation: Any) -> list[Any]:
+    """Functions inside an equation: the bodies of loops and calls."""
+    found = []
+    for value in equation.params.values():
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if hasattr(one, "eqns") or hasattr(getattr(one, "jaxpr", None), "eqns"):
+                found.append(one)
+    return found
+
+
+def size_of(variable: Any) -> float:
+    """Bytes of a value."""
+    shape = getattr(variable.aval, "shape", ())
+    dtype = getattr(variable.aval, "dtype", None)
+    return float(np.prod(shape)) * getattr(dtype, "itemsize", 4)
+
+
+def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
+    """Of one unit."""
+    apart = 1 if device.together else students
+    one = apart * (device.launch + device.turn * step.turns + device.wait * step.waits)
+    one += students * step.flow / device.rate
+    return device.setup + steps * one
+
+
+def hours(study: Study, units: list[Unit], device: Device) -> float:
+    """Device-hours of units."""
+    steps = {(unit.student, unit.width) for unit in units}
+    traced = {place: step_of(study, *place) for place in steps}
+    total = sum(
+        seconds_of(
+            traced[unit.student, unit.width], len(unit.addresses), study.recipe.steps, device
+        )
+        for unit in units
+    )
+    return total / 3600
