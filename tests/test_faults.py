@@ -198,11 +198,12 @@ def test_the_writers_disk_is_full(small_disk, expected) -> None:
 
 
 def test_no_scheduler_any_more_is_one_line(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 5)
     with Cluster(count=1, work=slow).opened() as inner:
         other = Cluster(address=inner.processes.address, work=slow)
 
         def end(cluster, stop):
+            # All are found by now.
+            monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 5)
             stop.wait(4)
             inner.processes.closing.set()
             for name in inner.processes.names():
