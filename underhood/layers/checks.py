@@ -7,8 +7,8 @@ A layer's fields say their shapes in their annotations, `W_V: Float[Weight, "d_v
 import dataclasses
 import inspect
 import typing
-from collections.abc import Iterator
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -43,11 +43,8 @@ def problems_of(module: Any) -> list[str]:
     """Everything that is wrong with the arrays of a module, judged by its own annotations."""
     problems = []
     sizes: dict[str, tuple[int, str]] = {}
-    for field, dimensions, optional in annotated_arrays(type(module)):
+    for field, name, dimensions, optional in annotated_arrays(module.__class__):
         value = getattr(module, field)
-        # Where the constructor takes λ and the layer keeps ν, people know it as decay.
-        takes_decay = "decay" in inspect.signature(type(module)).parameters
-        name = "decay" if field == "nu" and takes_decay else field
         if value is None and optional:
             continue
         if (problem := number_problem(name, value)) is not None:
@@ -67,13 +64,31 @@ def problems_of(module: Any) -> list[str]:
     return problems
 
 
-def annotated_arrays(kind: type) -> Iterator[tuple[str, tuple[str, ...], bool]]:
-    """The array fields of a class: name, names of the dimensions, and whether it may be None."""
+class AnnotatedArray(NamedTuple):
+    """An array field of a class."""
+
+    field: str
+    # What people know it as.
+    name: str
+    dimensions: tuple[str, ...]
+    optional: bool
+
+
+# Reading annotations takes longer than the checks themselves, and a class keeps its own.
+@cache
+def annotated_arrays(kind: type) -> tuple[AnnotatedArray, ...]:
+    """The array fields of a class."""
     hints = typing.get_type_hints(kind)
+    # Where the constructor takes λ and the layer keeps ν, people know it as decay.
+    takes_decay = "decay" in inspect.signature(kind).parameters
+    found = []
     for field in dataclasses.fields(kind):
         choices = typing.get_args(hints[field.name])
         for hint in (hints[field.name], *choices):
             text = getattr(hint, "dim_str", None)
             if text is not None:
-                yield field.name, tuple(text.split()), type(None) in choices
+                name = "decay" if field.name == "nu" and takes_decay else field.name
+                shape = tuple(text.split())
+                found.append(AnnotatedArray(field.name, name, shape, type(None) in choices))
                 break
+    return tuple(found)
