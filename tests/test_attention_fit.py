@@ -6,6 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from underhood.analysis.attention_fit import fit_attention, table_of
+from underhood.analysis.nearest import derivative, misfit, square_root
+from underhood.analysis.projection import without_biases
+from underhood.analysis.quadratic import attention_table
 
 
 def draw(seed, outputs, p, columns, rank_v, rank_m):
@@ -63,3 +66,27 @@ def test_nothing_is_fitted_by_nothing():
     found = fit_attention(np.zeros((2, 3, 3, 3)))
     assert found.residual == 0
     assert not found.W_V.any() and not found.M.any()
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_the_misfit_has_its_derivative(biases):
+    rng, d, outputs = np.random.default_rng(0), 3, 2
+    features = np.ones((10, d + 1), bool) if biases else without_biases(d)
+    roots = rng.normal(size=(outputs, np.sum(features), np.sum(features)))
+    factors = [square_root(one.T @ one, features) for one in roots]
+    tables, size = rng.normal(size=(outputs, 10, d + 1)), d + biases
+    V, M = np.zeros((outputs, d + 1)), np.zeros((d + 1, d + 1))
+    V[:, :size], M[:size, :size] = rng.normal(size=(outputs, size)), rng.normal(size=(size, size))
+    apart = (attention_table(V, M) - tables)[:, features]
+    now = misfit(V, M, tables, factors)
+    assert now @ now == pytest.approx(np.sum((roots @ apart[:, :, None]) ** 2), rel=1e-12)
+    # The table is linear in V and in M, so any step gives the slope.
+    slopes = []
+    for W in (V, M):
+        for place in np.ndindex(min(len(W), size), size):
+            W[place] += 1.0
+            slopes.append(misfit(V, M, tables, factors) - now)
+            W[place] -= 1.0
+    expected = np.array(slopes).T
+    found = derivative(V, M, factors, size)
+    np.testing.assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())

@@ -45,21 +45,21 @@ def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) ->
     features = np.ones((entries(d_in + 1), d_in + 1), bool) if biases else without_biases(d_in)
     decay = choose_decays(form, features, time)
     tables = np.zeros((form.d_out, *features.shape))
-    factors: list[np.ndarray | None] = [None] * form.d_out
+    factors: list[np.ndarray] = [np.zeros((0, features.size))] * form.d_out
     for value in np.unique(decay):
         outputs = np.flatnonzero(decay == value)
         some = QuadraticForm(d_in, form.reads, form.decay, form.kernels[outputs])
         if d_in <= METRIC_INPUTS:
             found = project(some, float(value), features, time)
             tables[outputs] = found.table
-            factor = square_root(found.metric)
+            factor = square_root(found.metric, features)
             for o in outputs:
                 factors[o] = factor
         else:
             tables[outputs] = own_table(some.gathered(), float(value), nearby=1e-3) * features
     V, M = fit_table(tables, d_in if not biases else d_in + 1)
     if d_in <= METRIC_INPUTS:
-        V, M = refine(V, M, tables, factors, features)
+        V, M = refine(V, M, tables, factors, d_in + biases)
     return Nearest(V, M, decay)
 
 
@@ -75,51 +75,25 @@ def fit_table(tables: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.pad(fit.W_V, ((0, 0), (0, missing))), np.pad(fit.M, ((0, missing), (0, missing)))
 
 
-def square_root(metric: np.ndarray) -> np.ndarray:
-    """R with RᵀR = metric."""
+def square_root(metric: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """R with |R t|² = tᵀ·metric·t over the features of a table t; nothing else of t counts."""
     values, vectors = np.linalg.eigh(metric)
-    return np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    R = np.zeros((len(values), features.size))
+    R[:, features.ravel()] = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    return R
 
 
 def refine(
-    V: np.ndarray,
-    M: np.ndarray,
-    tables: np.ndarray,
-    factors: list[np.ndarray | None],
-    features: np.ndarray,
+    V: np.ndarray, M: np.ndarray, tables: np.ndarray, factors: list[np.ndarray], size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Damped Gauss–Newton on Σ_o |R_o (T(V, M)_o − T_o)|²."""
-    chosen = features.ravel()
-    # Places of V and M that the features can see: all of z, or x alone.
-    size = V.shape[1] if features[-1, -1] else V.shape[1] - 1
+    """Damped Gauss–Newton on Σ_o |R_o (T(V, M)_o − T_o)|², over the first `size` entries of z."""
     free = np.zeros_like(M, bool)
     free[:size, :size] = True
-
-    def misfit(V: np.ndarray, M: np.ndarray) -> np.ndarray:
-        apart = (attention_table(V, M) - tables).reshape(len(V), -1)[:, chosen]
-        return np.concatenate([R @ row for R, row in zip(factors, apart, strict=True)])
-
-    def derivative() -> np.ndarray:
-        units = np.eye(size, V.shape[1])
-        by_V = attention_table(units, M).reshape(size, -1)[:, chosen]
-        blocks, by_M = [], []
-        for o, R in enumerate(factors):
-            block = np.zeros((by_V.shape[1], len(V) * size))
-            block[:, o * size : (o + 1) * size] = R @ by_V.T
-            blocks.append(block)
-        unit = np.zeros_like(M)
-        for place in zip(*np.nonzero(free), strict=True):
-            unit[place] = 1.0
-            moved = attention_table(V, unit).reshape(len(V), -1)[:, chosen]
-            by_M.append(np.concatenate([R @ row for R, row in zip(factors, moved, strict=True)]))
-            unit[place] = 0.0
-        return np.hstack([np.vstack(blocks), np.array(by_M).T])
-
-    residual = misfit(V, M)
+    residual = misfit(V, M, tables, factors)
     damping = 1e-6
     for _ in range(STEPS):
         cost = float(residual @ residual)
-        J = derivative()
+        J = derivative(V, M, factors, size)
         gradient = J.T @ residual
         hessian = J.T @ J
         scale = float(np.trace(hessian)) / max(len(hessian), 1)
@@ -129,7 +103,7 @@ def refine(
         moved_V, moved_M = V.copy(), M.copy()
         moved_V[:, :size] += step[: len(V) * size].reshape(len(V), size)
         moved_M[free] += step[len(V) * size :]
-        trial = misfit(moved_V, moved_M)
+        trial = misfit(moved_V, moved_M, tables, factors)
         better = float(trial @ trial)
         if better < cost:
             V, M, residual, damping = moved_V, moved_M, trial, max(damping / 10, 1e-12)
@@ -140,6 +114,30 @@ def refine(
             if damping > 1e6:
                 break
     return V, M
+
+
+def misfit(
+    V: np.ndarray, M: np.ndarray, tables: np.ndarray, factors: list[np.ndarray]
+) -> np.ndarray:
+    """R_o (T(V, M)_o − T_o) for all outputs, one after the other."""
+    apart = (attention_table(V, M) - tables).reshape(len(V), -1)
+    return np.concatenate([R @ row for R, row in zip(factors, apart, strict=True)])
+
+
+def derivative(V: np.ndarray, M: np.ndarray, factors: list[np.ndarray], size: int) -> np.ndarray:
+    """Of `misfit`, by V[:, :size] and then by M[:size, :size], both row by row."""
+    width = len(M)
+    by_V = attention_table(np.eye(size, width), M).reshape(size, -1)
+    # M_bc moves column c of the table, by the entries [:, b] of T(V, I).
+    by_M = attention_table(V, np.eye(width))[:, :, :size]
+    blocks = []
+    for o, R in enumerate(factors):
+        block = np.zeros((len(R), len(V) * size + size * size))
+        block[:, o * size : (o + 1) * size] = R @ by_V.T
+        moved = by_M[o].T @ R.reshape(len(R), -1, width)[:, :, :size]
+        block[:, len(V) * size :] = moved.reshape(len(R), -1)
+        blocks.append(block)
+    return np.vstack(blocks)
 
 
 def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.ndarray:

@@ -15,7 +15,7 @@ kernels with a minus sign. Unrolled over the lags k = t − s,
 """
 
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cache, singledispatch
 from typing import Any
 
 import numpy as np
@@ -96,9 +96,12 @@ class QuadraticForm:
         return QuadraticForm(self.d_in, np.vstack(reads), np.array(decay), kernels)
 
 
+@cache
 def upper(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the entries on and above the diagonal."""
     rows, columns = np.triu_indices(size)
+    # All callers get the same arrays.
+    rows.flags.writeable = columns.flags.writeable = False
     return rows, columns
 
 
