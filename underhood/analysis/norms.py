@@ -30,7 +30,11 @@ def size(form: QuadraticForm, time: int = TIME) -> float:
 
 def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
     """E[y_o(t)²] [d_out, time] on normal tokens."""
-    form = form.gathered()
+    # Neurons that read nothing, or that nothing reads, take no part.
+    read = np.any(form.kernels != 0, axis=(0, 1))
+    form = form.keep(read & np.any(form.reads != 0, axis=1)).gathered()
+    if not form.neurons:
+        return np.zeros((form.d_out, time))
     mean, spread = entry_moments(form.d_in)
     fading = form.decay ** np.arange(time)[:, None]
     centre = form.reads @ mean
