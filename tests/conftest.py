@@ -36,11 +36,24 @@ hypothesis.settings.load_profile("repeatable")
 # worker that runs half of the tests would pass that: XLA then ends the process without a word.
 MOST_MAPPINGS = 45_000
 MAPPINGS = Path("/proc/self/maps")
+# Counting 15,000 takes 8 ms, so not after every test. A program makes a dozen or so.
+LOOK_EVERY = 200
+programs_since_look = 0
+
+
+@jax.monitoring.register_event_duration_secs_listener
+def count_programs(event: str, duration: float, **_: object) -> None:
+    global programs_since_look
+    programs_since_look += event == "/jax/core/compile/backend_compile_duration"
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Forget compiled programs before there are too many."""
-    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > MOST_MAPPINGS:
+    global programs_since_look
+    if programs_since_look < LOOK_EVERY or not MAPPINGS.exists():
+        return
+    programs_since_look = 0
+    if MAPPINGS.read_bytes().count(b"\n") > MOST_MAPPINGS:
         PROGRAMS.clear()
         jax.clear_caches()
         gc.collect()
@@ -60,12 +73,14 @@ def quick_compile(monkeypatch):
 
     def options(*arguments, **settings):
         made = get_compile_options(*arguments, **settings)
-        # XLA's older emitters compile a loop's body about four times as fast as its newer ones.
-        # XLA_FLAGS would turn the newer ones off for the whole process, and the tests without
-        # this fixture (equal bits, bytes of memory) are about programs as users compile them.
+        # XLA's older emitters compile a loop's body about four times as fast as its newer ones,
+        # and a program in one piece takes less time and fewer mappings than in many.
+        # XLA_FLAGS would do this to the whole process, and the tests without this fixture
+        # (equal bits, bytes of memory) are about programs as users compile them.
         made.env_option_overrides = [
             *made.env_option_overrides,
             ("xla_cpu_use_fusion_emitters", False),
+            ("xla_cpu_parallel_codegen_split_count", 1),
         ]
         return made
 
