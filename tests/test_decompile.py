@@ -17,7 +17,7 @@ from underhood.analysis.quadratic import QuadraticForm, from_table, quadratic_fo
 from underhood.constructions.reference import attention_reference
 from underhood.constructions.source import with_bias
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
 FORMS = ("full", "compact", "low_rank", "minimal")
 TARGETS = ("gated_rnn", "side_gated_rnn")

@@ -14,7 +14,7 @@ from teachers import attention, gated_rnn
 import underhood as uh
 from underhood.layers.files import read
 
-pytestmark = pytest.mark.usefixtures("unhooked")
+pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
 
 LAYERS = {
     "attention": attention(3, decay=np.array([0.0, 0.5, 1.0]), b_K=np.ones(3)),

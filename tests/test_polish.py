@@ -17,7 +17,7 @@ import underhood as uh
 from underhood.analysis.quadratic import quadratic_form
 from underhood.analysis.variable_projection import Data, Student, fit_linear, minimise
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
 LENGTH = 12
 

@@ -14,7 +14,7 @@ from underhood.analysis.norms import TIME, size
 from underhood.analysis.prune import select
 from underhood.analysis.quadratic import quadratic_form
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
 
 ROWS = {"W_in_m": 0, "W_in_x": 0, "decay": 0, "W_side": 0, "W_out_m": 1, "W_out_x": 1}
