@@ -67,26 +67,30 @@ def main() -> None:
     together = backend != "cpu"
     columns = np.array(
         [
-            [1.0, step.turns, step.waits, students * step.flow]
+            [1.0, step.turns, step.waits, students * step.flow, students * step.work]
             for _, _, students, step, _, _ in cases
         ]
     )
     times = np.array([seconds for *_, seconds, _ in cases])
-    fitted = slice(0, None, 2)
+    # Every other case of each size.
+    fitted = np.array([place % 4 in (0, 3) for place in range(len(cases))])
     # Of the ratio, so that a fast student counts as much as a slow one.
     found, _ = nnls(columns[fitted] / times[fitted, None], np.ones(len(times[fitted])))
-    launch, turn, wait, inverse = (float(one) for one in found)
+    launch, turn, wait, *both = (float(one) for one in found)
+    rate, speed = (1 / max(one, 1e-30) for one in both)
     compiling = float(np.median([one for *_, one in cases]))
-    device = Device(str(jax.devices()[0]), compiling, launch, turn, wait, 1 / inverse, together)
-    print(f"\nsetup {compiling:.1f} s, launch {launch:.3g}, turn {turn:.3g}, wait {wait:.3g} s, ")
-    print(f"rate {device.rate:.3g} bytes/s\n")
+    device = Device(str(jax.devices()[0]), compiling, launch, turn, wait, rate, speed, together)
+    print(
+        f"\ncompiling {compiling:.1f} s, launch {launch:.3g}, turn {turn:.3g}, wait {wait:.3g} s,"
+    )
+    print(f"rate {rate:.3g} bytes/s, speed {speed:.3g} operations/s\n")
     ratios = []
     for place, (told, width, students, step, seconds, _) in enumerate(cases):
         foreseen = seconds_of(step, students, 1, device) - device.setup
         ratios.append(seconds / foreseen)
-        mark = "fitted" if place % 2 == 0 else "check"
+        mark = "fitted" if fitted[place] else "check"
         print(f"{told:34} {width:4} × {students:<3} measured/model {ratios[-1]:5.2f}  {mark}")
-    check = np.array(ratios[1::2])
+    check = np.array(ratios)[~fitted]
     low, middle, high = np.quantile(check, (0.05, 0.5, 0.95))
     print(f"\ncheck: median {middle:.2f}, 90 % of them from {low:.2f} to {high:.2f}")
 

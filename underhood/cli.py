@@ -256,7 +256,7 @@ def report_command(command: Report) -> int:
 
 def sweep_command(command: Sweep) -> int:
     from underhood.report.terminal import console, plain_table
-    from underhood.sweeps.commands import engine_of, planned, summary
+    from underhood.sweeps.commands import cost, engine_of, planned, summary
     from underhood.sweeps.display import Display
     from underhood.sweeps.files import load_study
     from underhood.sweeps.sweep import sweep
@@ -271,6 +271,8 @@ def sweep_command(command: Sweep) -> int:
         if command.plan:
             told = [{"unit": str(unit), "students": len(unit.addresses)} for unit in units]
             console().print(plain_table(told) if told else "Nothing is left to do.")
+            if units:
+                print(cost(study, units))
             return 0
         with Display(len(units)) as display:
             done = sweep(study, out, opened, most=command.most, watch=display)

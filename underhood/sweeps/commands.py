@@ -1,31 +1,31 @@
 """What `underhood sweep` needs besides: an engine by its name, the plan, and a short table."""
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from underhood.arguments import Engines
 from underhood.layers import BadInput
-from underhood.sweeps.engines import Engine, Local
+from underhood.sweeps.cost import CORE, H200, hours
+from underhood.sweeps.engines import Engine, Local, reason_of
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, plan
 
 ENGINES = ("local", "dask")
+# Options that mean nothing without dask.
+DASK = ("workers", "address", "jobqueue", "needs", "insecure", "tls_ca", "tls_cert", "tls_key")
 
 
-def engine_of(command: Engines) -> Any:
+def engine_of(command: Any) -> Any:
     """The engine that a command asks for, to be entered."""
     if command.engine not in ENGINES:
         raise BadInput(f"--engine is {' or '.join(ENGINES)}, not {command.engine!r}.")
     if command.engine == "local":
-        plain = Engines()
-        for one in dataclasses.fields(Engines):
-            if getattr(command, one.name) != getattr(plain, one.name):
-                option = one.name.replace("_", "-")
+        for name in DASK:
+            if getattr(command, name) not in (None, False):
+                option = name.replace("_", "-")
                 raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
         return contextlib.nullcontext(Local())
     # Here, because dask.distributed is an extra.
@@ -48,6 +48,20 @@ def planned(study: Study, out: Path, engine: Engine, most: int) -> list[Unit]:
     """Units that are left."""
     finished = Store(out).finished()
     return plan(study, finished, workers=engine.workers, most=most, memory=engine.memory)
+
+
+def cost(study: Study, units: list[Unit]) -> str:
+    """What units will take, in words."""
+    students = sum(len(unit.addresses) for unit in units)
+    told = f"{len(units):,} units, {students:,} students"
+    try:
+        gpu, core = (hours(study, units, device) for device in (H200, CORE))
+    except Exception as error:
+        return f"{told}; what they cost cannot be said: {reason_of(error)}"
+    return (
+        f"{told}: about {gpu:.2g} H200-hours, or {core:.2g} core-hours (docs/cluster.md says how "
+        "that is reckoned)"
+    )
 
 
 def summary(out: Path, study: Study) -> list[dict[str, Any]]:

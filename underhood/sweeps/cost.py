@@ -1,10 +1,12 @@
 """What a study will cost: seconds per unit, on an H200 or on a CPU core, before anything runs.
 
-A step is traced, not compiled, and three numbers are read off it: `flow`, the bytes of all values
-that it computes for one student; `turns`, the turns of all its loops; and `waits`, the turns that
-multiply matrices and so cannot but follow one another. Then
+A step is traced, not compiled, and four numbers are read off it: for one student `flow`, the bytes
+of all values that it computes, and `work`, the operations of its matrix products; and for all
+`turns`, the turns of its loops, and `waits`, those turns that multiply matrices and so cannot but
+follow one another. Then
 
-    seconds of a step = launch + turn · turns + wait · waits + students · flow / rate
+    seconds of a step = launch + turn · turns + wait · waits
+                      + students · (flow / rate + work / speed)
 
 where on a CPU core, which trains one student after the other, every term counts per student. A unit
 takes `setup` seconds more, for compiling and evaluating. The constants are measured by
@@ -27,7 +29,7 @@ from underhood.training.train import in_precision
 
 @dataclass(frozen=True)
 class Device:
-    """How fast a device is: seconds, and bytes per second."""
+    """How fast a device is: seconds, bytes per second, operations per second."""
 
     name: str
     setup: float
@@ -35,12 +37,17 @@ class Device:
     turn: float
     wait: float
     rate: float
+    speed: float
     # Whether the students of a unit share all but the flow.
     together: bool
 
 
-H200 = Device("H200", 25.0, launch=6e-5, turn=1.5e-6, wait=1e-5, rate=2e12, together=True)
-CORE = Device("CPU core", 4.0, launch=5e-5, turn=0.0, wait=0.0, rate=1e10, together=False)
+H200 = Device(
+    "H200", 25.0, launch=6e-5, turn=1.5e-6, wait=1e-5, rate=2e12, speed=4e13, together=True
+)
+CORE = Device(
+    "CPU core", 4.0, launch=3e-5, turn=0.0, wait=0.0, rate=8.3e9, speed=4e10, together=False
+)
 
 # Values that cost nothing, because they are only another view of some other.
 VIEWS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "convert_element_type"}
@@ -48,26 +55,25 @@ VIEWS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "conv
 
 @dataclass(frozen=True)
 class Step:
-    """One student's step: bytes of all that it computes, turns of loops, and turns that wait."""
+    """One student's step: bytes that it computes, operations, turns, and turns that wait."""
 
     flow: float = 0.0
+    work: float = 0.0
     turns: float = 0.0
     waits: float = 0.0
-    # Whether a matrix product is among it.
-    product: bool = False
 
     def __add__(self, other: "Step") -> "Step":
         return Step(
             self.flow + other.flow,
+            self.work + other.work,
             self.turns + other.turns,
             self.waits + other.waits,
-            self.product or other.product,
         )
 
     def times(self, count: float) -> "Step":
         """The same in a loop."""
-        waits = max(self.waits, 1.0) * count if self.product else 0.0
-        return Step(self.flow * count, max(self.turns, 1.0) * count, waits, self.product)
+        waits = max(self.waits, 1.0) * count if self.work else 0.0
+        return Step(self.flow * count, self.work * count, max(self.turns, 1.0) * count, waits)
 
 
 def step_of(study: Study, student: str, width: int) -> Step:
@@ -94,7 +100,7 @@ def cost_of(jaxpr: Any) -> Step:
             total += max(inner, key=lambda one: one.flow)
         elif equation.primitive.name not in VIEWS:
             flow = sum(size_of(one) for one in equation.outvars)
-            total += Step(flow, product=equation.primitive.name == "dot_general")
+            total += Step(flow, work_of(equation))
     return total
 
 
@@ -108,6 +114,17 @@ def inner_of(equation: Any) -> list[Any]:
     return found
 
 
+def work_of(equation: Any) -> float:
+    """Operations of a matrix product; others count as nothing beside their bytes."""
+    if equation.primitive.name != "dot_general":
+        return 0.0
+    ((contracted, _), _) = equation.params["dimension_numbers"]
+    left = equation.invars[0].aval.shape
+    return (
+        2.0 * np.prod(equation.outvars[0].aval.shape) * np.prod([left[one] for one in contracted])
+    )
+
+
 def size_of(variable: Any) -> float:
     """Bytes of a value."""
     shape = getattr(variable.aval, "shape", ())
@@ -119,7 +136,7 @@ def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
     """Of one unit."""
     apart = 1 if device.together else students
     one = apart * (device.launch + device.turn * step.turns + device.wait * step.waits)
-    one += students * step.flow / device.rate
+    one += students * (step.flow / device.rate + step.work / device.speed)
     return device.setup + steps * one
 
 

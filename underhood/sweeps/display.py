@@ -7,6 +7,9 @@ from typing import Any
 
 from underhood.sweeps.units import Unit
 
+# Units that are told about one by one where there is no terminal.
+FEW = 200
+
 
 class Display:
     """Counts, and an estimate of the time left; a table on a terminal, lines elsewhere."""
@@ -17,6 +20,7 @@ class Display:
         self.by_worker: Counter[str] = Counter()
         self.running: set[str] = set()
         self.began = time.monotonic()
+        self.said = 0.0
         self.live: Any = None
 
     def __enter__(self) -> "Display":
@@ -43,13 +47,23 @@ class Display:
         self.counts[what] += 1
         if what == "done":
             self.by_worker[where] += 1
-        if self.live is None:
+        # Of very many units a line a second is enough, but not of those that failed.
+        now = time.monotonic()
+        if self.live is None and (
+            what == "failed" or self.units <= FEW or now - self.said > 1 or self.ended == self.units
+        ):
+            self.said = now
             place = f" on {where}" if where not in ("", "here") else ""
             print(f"{unit}: {what}{place}; {self.told()}", file=sys.stderr, flush=True)
 
+    @property
+    def ended(self) -> int:
+        """Units that are done, or given up."""
+        return self.counts["done"] + self.counts["failed"]
+
     def told(self) -> str:
         """Where the study stands."""
-        ended = self.counts["done"] + self.counts["failed"]
+        ended = self.ended
         told = f"{ended} of {self.units} units"
         for name in ("failed", "retried"):
             told += f", {self.counts[name]} {name}" if self.counts[name] else ""
