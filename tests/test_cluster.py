@@ -4,6 +4,9 @@ What takes longer (twenty kills, a minute of silence, a full disk) is in test_fa
 """
 
 import dataclasses
+import json
+import subprocess
+import sys
 import threading
 
 import jax
@@ -23,8 +26,9 @@ from swept import (
 )
 
 import underhood as uh
+from underhood.experiments.running import run_all
 from underhood.sweeps.cluster import Cluster
-from underhood.sweeps.engines import Local
+from underhood.sweeps.engines import Local, Outcome
 from underhood.sweeps.runs import train_on
 from underhood.sweeps.store import Store
 from underhood.sweeps.sweep import sweep
@@ -131,3 +135,41 @@ def test_units_that_always_fail_are_reported_and_the_rest_completes(tmp_path) ->
         7: "ValueError: seven is not wanted",
     }
     all_tiny_there_once(tmp_path, own, without=2)
+
+
+def test_experiments_on_workers_give_the_same_results(tmp_path) -> None:
+    # A process of its own, because checked functions, as all are in tests, cannot travel.
+    words = "reproduce figure3b optimal_step --scale smoke --out there --engine dask --workers 2"
+    done = subprocess.run(
+        [sys.executable, "-m", "underhood", *words.split()],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0 and "2 of 2 experiments" in done.stdout, done.stderr
+    (expected,) = run_all(["figure3b"], "smoke", None, tmp_path / "here")
+    found = json.loads((tmp_path / "there" / "figure3b" / "result.json").read_text())
+    assert found["verdict"] == expected["verdict"]
+    for number, other in zip(found["numbers"], expected["numbers"], strict=True):
+        assert (number["value"], number["verdict"]) == (other["value"], other["verdict"])
+    for row, other in zip(found["rows"], expected["rows"], strict=True):
+        assert row["compute it"] == other["compute it"]
+        assert row["median"] == pytest.approx(other["median"], rel=1e-4)
+    # What workers have trained is a run like any other: the local engine reads it.
+    again = run_all(["figure3b"], "smoke", None, tmp_path / "there")
+    assert again[0]["numbers"] == found["numbers"]
+
+
+class Broken:
+    """An engine that cannot train."""
+
+    workers, memory = 1, None
+
+    def run(self, study, units, store, tell):
+        for unit in units:
+            yield Outcome(unit, None, "not today")
+
+
+def test_an_experiment_whose_units_fail_does_not_stop_the_others(tmp_path, capsys) -> None:
+    names = ["figure3b", "optimal_step"]
+    results = run_all(names, "smoke", None, tmp_path, engine=Broken())
+    assert [one["experiment"] for one in results] == ["optimal_step"]
+    assert "figure3b failed" in (said := capsys.readouterr().err) and "not today" in said

@@ -46,7 +46,7 @@ H200 = Device(
     "H200", 25.0, launch=6e-5, turn=1.5e-6, wait=1e-5, rate=2e12, speed=4e13, together=True
 )
 CORE = Device(
-    "CPU core", 4.0, launch=3e-5, turn=0.0, wait=0.0, rate=8.3e9, speed=4e10, together=False
+    "CPU core", 6.6, launch=0.0, turn=0.0, wait=0.0, rate=7.9e9, speed=1.6e11, together=False
 )
 
 # Values that cost nothing, because they are only another view of some other.
