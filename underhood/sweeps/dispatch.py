@@ -211,8 +211,7 @@ class Dispatcher:
 
     def connect(self) -> None:
         """A client; waits for the scheduler, and for a first worker that fits."""
-        # What it would say about lost connections is what we are there to mend.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        quiet()
         self.disconnect()
         until = time.monotonic() + PATIENCE
         while not self.closing.is_set():
@@ -220,6 +219,7 @@ class Dispatcher:
                 self.counted_at = float("-inf")
                 if self.client is None:
                     self.client = self.connect_client()
+                    quiet()
                 if self.workers():
                     return
                 problem = "has no worker that offers " + ", ".join(self.needs)
@@ -239,3 +239,10 @@ class Dispatcher:
         if client is not None:
             with contextlib.suppress(Exception):
                 client.close(timeout=2)
+
+
+def quiet() -> None:
+    """What distributed would say about lost connections is what we are there to mend."""
+    for name in ("distributed", *logging.root.manager.loggerDict):
+        if name.partition(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL)
