@@ -13,6 +13,7 @@ takes `setup` seconds more, for compiling and evaluating. The constants are meas
 benchmarks/cost.py, and docs/cluster.md shows how well they do.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,16 +121,15 @@ def work_of(equation: Any) -> float:
         return 0.0
     ((contracted, _), _) = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
-    return (
-        2.0 * np.prod(equation.outvars[0].aval.shape) * np.prod([left[one] for one in contracted])
-    )
+    inner = math.prod(left[one] for one in contracted)
+    return 2.0 * math.prod(equation.outvars[0].aval.shape) * inner
 
 
 def size_of(variable: Any) -> float:
     """Bytes of a value."""
     shape = getattr(variable.aval, "shape", ())
     dtype = getattr(variable.aval, "dtype", None)
-    return float(np.prod(shape)) * getattr(dtype, "itemsize", 4)
+    return float(math.prod(shape)) * getattr(dtype, "itemsize", 4)
 
 
 def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
