@@ -16,7 +16,7 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
               --constraints constraints.txt --build-constraints constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos reproduce bench lint format types report docs pins
+.PHONY: help setup test chaos soak reproduce bench lint format types report docs pins
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -39,10 +39,15 @@ reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) 
 	@echo "reproduce: all results at scale $(SCALE), into $(OUT), by the engine $(ENGINE)"
 	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT) --resume --engine $(ENGINE) $(ON)
 
+soak: $(READY)  ## half an hour of random faults over a repeated study
+	@echo "soak: benchmarks/soak.py, 30 minutes, on the CPU"
+	@JAX_PLATFORMS=cpu $(BIN)/python benchmarks/soak.py 30
+
 bench: $(BENCH_READY)  ## run every benchmark, keeping what it prints in build/bench
 	@mkdir -p build/bench
 	@for file in benchmarks/[!_]*.py; do \
 		[ -e "$$file" ] || { echo "bench: no benchmarks found"; exit 0; }; \
+		[ "$$file" = benchmarks/soak.py ] && continue; \
 		log="build/bench/$$(basename "$$file" .py).txt"; \
 		echo "bench: $$file, into $$log"; \
 		$(BIN)/python "$$file" >"$$log.part"; status=$$?; cat "$$log.part"; \

@@ -27,6 +27,16 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
+def wait_for(port: int) -> None:
+    """Until somebody listens."""
+    until = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 @contextlib.contextmanager
 def process(module: str, *words: str):
     """A process of ours, that ends with the test."""
@@ -49,16 +59,17 @@ def made(folder) -> Certificates:
 
 
 def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 8)
+    monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 5)
     ours, others = made(tmp_path / "ours"), made(tmp_path / "others")
     port = free_port()
     address = f"tls://127.0.0.1:{port}"
     plain = f"tcp://127.0.0.1:{port}"
     with contextlib.ExitStack() as held:
         held.enter_context(process("scheduler", str(port), *options(ours)))
+        wait_for(port)
         # Neither without any, nor with one that another authority has signed.
-        bare = ("worker", plain, "--name", "bare", "--death-timeout", "6")
-        foreign = ("worker", address, "--name", "foreign", "--death-timeout", "6")
+        bare = ("worker", plain, "--name", "bare", "--death-timeout", "3")
+        foreign = ("worker", address, "--name", "foreign", "--death-timeout", "3")
         outside = [
             held.enter_context(process(*bare)),
             held.enter_context(process(*foreign, *options(others))),
@@ -72,9 +83,11 @@ def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
             assert worker.wait(60) != 0
         # With ours it may, and clients without it still may not.
         held.enter_context(process("worker", address, "--name", "ours", *options(ours)))
+        monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 60)
         with Cluster(address=address, tls=ours, work=tiny).opened() as cluster:
             done = sweep(study(seeds=3), tmp_path / "out", cluster, most=1)
         assert done.complete
+        monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 1)
         for tls, where in ((others, address), (Certificates(), plain)):
             with (
                 pytest.raises(BadInput, match="does not answer"),
@@ -154,6 +167,7 @@ study = uh.Study(task, {"gated": gated}, uh.Recipe.fast(steps=8_000, batch=8), (
 """
 
 
+@pytest.mark.chaos
 def test_jobs_of_a_queue_work_encrypted_and_are_replaced(tmp_path) -> None:
     (tmp_path / "queue.yaml").write_text(QUEUE.format(tmp_path))
     (tmp_path / "mine.py").write_text(STUDY)

@@ -55,28 +55,23 @@ def slower(factor):
     return lambda progress: factor * (1 - progress)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_what_differs_has_a_program_of_its_own() -> None:
+    changes = [
+        {},
         {"task": uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))},
         {"recipe": RECIPE.change(clip=0.5)},
         {"recipe": RECIPE.change(precision="float64")},
-        {"widths": 4},
         {"make_student": dense},
         {"seeds": (0, 1), "lanes": 2},
-        {"axes": {"learning_rate": (1e-3, 1e-2)}, "lanes": 2},
-    ],
-    ids=lambda change: "-".join(change),
-)
-def test_what_differs_has_a_program_of_its_own(change) -> None:
-    before = losses()
-    kept = len(PROGRAMS.found)
-    first = losses(**change)
-    assert len(PROGRAMS.found) == kept + 1
-    # The other program is there, and is not used.
-    np.testing.assert_array_equal(losses(), before)
-    PROGRAMS.clear()
-    np.testing.assert_array_equal(losses(**change), first)
+    ]
+    # One after the other, each with the programs of those before it at hand; then each alone.
+    found = []
+    for count, change in enumerate(changes, start=1):
+        found.append(losses(**change))
+        assert len(PROGRAMS.found) == count
+    for change, expected in zip(changes, found, strict=True):
+        PROGRAMS.clear()
+        np.testing.assert_array_equal(losses(**change), expected)
 
 
 def test_schedules_of_the_same_code_that_hold_other_numbers_are_other_schedules() -> None:
