@@ -68,7 +68,14 @@ class Machine:
         return f"tcp://127.0.0.1:{self.port}"
 
     def start(self, module: str, *words: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", f"underhood.sweeps.{module}", *words, "--with-parent"]
+        command = [
+            sys.executable,
+            "-m",
+            f"underhood.sweeps.{module}",
+            *words,
+            "--with-parent",
+            str(os.getpid()),
+        ]
         return subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def add_worker(self) -> None:

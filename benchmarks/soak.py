@@ -12,6 +12,7 @@ what was lost, and the status is 1 if anything was.
 
 import collections
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -101,7 +102,9 @@ class Faults:
                 address = self.cluster.processes.address
                 command = [sys.executable, "-m", "underhood.sweeps.worker", address]
                 self.joined = [
-                    subprocess.Popen([*command, "--with-parent"], stderr=subprocess.DEVNULL)
+                    subprocess.Popen(
+                        [*command, "--with-parent", str(os.getpid())], stderr=subprocess.DEVNULL
+                    )
                 ]
 
     def send(self, name: str, number: int) -> None:

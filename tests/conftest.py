@@ -1,6 +1,5 @@
 """What all tests share: shapes checked at run time, float64 on request, repeatable draws."""
 
-import gc
 import os
 from pathlib import Path
 
@@ -19,7 +18,7 @@ CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 jaxtyping.install_import_hook("underhood", CHECKER)
 
 import underhood  # noqa: E402, F401
-from underhood.training.programs import PROGRAMS  # noqa: E402
+from underhood.training.programs import forget_if_many  # noqa: E402
 
 # A result must not depend on what an earlier run left on the disk.
 jax.config.update("jax_enable_compilation_cache", False)
@@ -32,11 +31,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("repeatable")
 
 
-# Every compiled program maps memory of its own. Linux allows a process 65,530 mappings, and a
-# worker that runs half of the tests would pass that: XLA then ends the process without a word.
-MOST_MAPPINGS = 45_000
-MAPPINGS = Path("/proc/self/maps")
-# Counting 15,000 takes 8 ms, so not after every test. A program makes a dozen or so.
+# A worker that runs half of the tests would map more memory than Linux allows. Counting 15,000
+# mappings takes 8 ms, so not after every test. A program makes a dozen or so.
 LOOK_EVERY = 200
 programs_since_look = 0
 
@@ -50,13 +46,9 @@ def count_programs(event: str, duration: float, **_: object) -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Forget compiled programs before there are too many."""
     global programs_since_look
-    if programs_since_look < LOOK_EVERY or not MAPPINGS.exists():
-        return
-    programs_since_look = 0
-    if MAPPINGS.read_bytes().count(b"\n") > MOST_MAPPINGS:
-        PROGRAMS.clear()
-        jax.clear_caches()
-        gc.collect()
+    if programs_since_look >= LOOK_EVERY:
+        programs_since_look = 0
+        forget_if_many()
 
 
 # One per module, because hypothesis refuses fixtures that are made anew for every test.

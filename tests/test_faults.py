@@ -80,7 +80,9 @@ def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
     def join(cluster, stop):
         stop.wait(3)
         command = [sys.executable, "-m", "underhood.sweeps.worker", cluster.processes.address]
-        joined.append(subprocess.Popen([*command, "--name", "late", "--with-parent"]))
+        joined.append(
+            subprocess.Popen([*command, "--name", "late", "--with-parent", str(os.getpid())])
+        )
 
     with Cluster(count=1, work=slow).opened() as cluster:
         with beside(join, cluster):

@@ -40,7 +40,14 @@ def wait_for(port: int) -> None:
 @contextlib.contextmanager
 def process(module: str, *words: str):
     """A process of ours, that ends with the test."""
-    command = [sys.executable, "-m", f"underhood.sweeps.{module}", *words, "--with-parent"]
+    command = [
+        sys.executable,
+        "-m",
+        f"underhood.sweeps.{module}",
+        *words,
+        "--with-parent",
+        str(os.getpid()),
+    ]
     one = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         yield one

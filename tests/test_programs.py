@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import underhood as uh
+from underhood.training import programs
 from underhood.training.programs import PROGRAMS, Programs, key_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -99,24 +100,24 @@ def test_students_that_differ_by_a_function_alone() -> None:
 
 
 def test_few_are_kept_the_last_ones() -> None:
-    programs, built = Programs(kept=2), []
+    few, built = Programs(kept=2), []
 
     def use(key):
-        return programs.get(key, None, lambda: built.append(key) or f"{key}!")
+        return few.get(key, None, lambda: built.append(key) or f"{key}!")
 
     assert [use(key) for key in "aabaca"] == ["a!", "a!", "b!", "a!", "c!", "a!"]
     assert built == ["a", "b", "c"]
     use("b")
-    assert built == ["a", "b", "c", "b"] and list(programs.found) == ["a", "b"]
+    assert built == ["a", "b", "c", "b"] and list(few.found) == ["a", "b"]
 
 
 def test_what_cannot_be_compared_is_not_kept() -> None:
     assert key_of(TASK, RECIPE) is not None
     assert key_of(TASK, ["a list"]) is None
-    programs, built = Programs(), []
+    none, built = Programs(), []
     for _ in range(2):
-        programs.get(None, None, lambda: built.append(1))
-    assert len(built) == 2 and not programs.found
+        none.get(None, None, lambda: built.append(1))
+    assert len(built) == 2 and not none.found
 
 
 def test_the_key_of_a_task_is_its_numbers() -> None:
@@ -125,3 +126,10 @@ def test_the_key_of_a_task_is_its_numbers() -> None:
     assert key_of(uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))) != key_of(
         TASK
     )
+
+
+def test_all_are_forgotten_before_they_are_too_many(monkeypatch) -> None:
+    PROGRAMS.get("one", None, lambda: "program")
+    assert not programs.forget_if_many() and PROGRAMS.found
+    monkeypatch.setattr(programs, "MOST_MAPPINGS", 0)
+    assert programs.forget_if_many() and not PROGRAMS.found

@@ -35,14 +35,15 @@ class Processes:
         return ["scheduler", *(f"worker-{place}" for place in range(self.count))]
 
     def command(self, name: str) -> list[str]:
+        with_us = ("--with-parent", str(os.getpid()))
         if name == "scheduler":
             words = ("underhood.sweeps.scheduler", str(self.port), "--silence", self.silence)
-            return [sys.executable, "-m", *words, "--with-parent"]
+            return [sys.executable, "-m", *words, *with_us]
         place = int(name.rpartition("-")[2])
         share = shares(self.count)[place]
         return [
             *(sys.executable, "-m", "underhood.sweeps.worker", self.address),
-            *("--name", name, "--cores", ",".join(map(str, share)), "--with-parent"),
+            *("--name", name, "--cores", ",".join(map(str, share)), *with_us),
         ]
 
     def start(self, name: str) -> None:

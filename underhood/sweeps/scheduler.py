@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     for names in TLS:
         parser.add_argument(*names)
     parser.add_argument("--insecure", action="store_true")
-    parser.add_argument("--with-parent", action="store_true")
+    parser.add_argument("--with-parent", type=int, help="end when this process does")
     given = parser.parse_args(arguments)
     tls = certificates_of(given)
     try:
@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
     except BadInput as error:
         print(f"underhood: {error}", file=sys.stderr)
         return 2
-    if given.with_parent:
-        end_with_parent()
+    if given.with_parent is not None:
+        end_with_parent(given.with_parent)
     configure(given.silence)
     try:
         asyncio.run(serve(given.host, given.port, scheme, tls))

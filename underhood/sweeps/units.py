@@ -15,6 +15,7 @@ from typing import Any
 from underhood.sweeps.study import Study
 from underhood.training import train
 from underhood.training.members import Member
+from underhood.training.programs import forget_if_many
 from underhood.training.run import Run
 from underhood.training.storage import VERSION, as_json
 
@@ -117,6 +118,8 @@ def work(study: Study, unit: Unit, **options: Any) -> dict[str, bytes]:
     """Train a unit; its files."""
     import jax
 
+    # A worker may meet very many kinds of students.
+    forget_if_many()
     run = train(
         study.students[unit.student],
         study.task,

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     for names in TLS:
         parser.add_argument(*names)
     parser.add_argument("--insecure", action="store_true")
-    parser.add_argument("--with-parent", action="store_true")
+    parser.add_argument("--with-parent", type=int, help="end when this process does")
     # What dask-jobqueue says besides, and we decide ourselves.
     for name in ("--nthreads", "--memory-limit", "--local-directory", "--protocol"):
         parser.add_argument(name, help=argparse.SUPPRESS)
@@ -56,8 +56,8 @@ def main(arguments: list[str]) -> int:
     except BadInput as error:
         print(f"underhood: {error}", file=sys.stderr)
         return 2
-    if given.with_parent:
-        end_with_parent()
+    if given.with_parent is not None:
+        end_with_parent(given.with_parent)
     try:
         asyncio.run(serve(given, resources, tls))
     except KeyboardInterrupt:
@@ -73,13 +73,12 @@ def certificates_of(given: argparse.Namespace) -> Certificates:
     return Certificates(given.tls_ca, given.tls_cert, given.tls_key)
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int) -> None:
     """Ask Linux to kill this process when the one that started it dies, however it dies."""
-    parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # It may have died before we asked.
-    if parent == 1:
+    if os.getppid() != parent:
         sys.exit(1)
 
 

@@ -4,9 +4,11 @@ A worker that trains one unit after the other meets the same shapes again and ag
 microseconds and a compilation seconds.
 """
 
+import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -52,6 +54,21 @@ class Programs:
 
 
 PROGRAMS = Programs()
+
+# Every compiled program maps memory of its own. Linux allows a process 65,530 mappings, and ends
+# one that wants more.
+MOST_MAPPINGS = 40_000
+MAPPINGS = Path("/proc/self/maps")
+
+
+def forget_if_many() -> bool:
+    """Let go of all programs of this process, ours and JAX's, before they are too many."""
+    if not MAPPINGS.exists() or MAPPINGS.read_bytes().count(b"\n") <= MOST_MAPPINGS:
+        return False
+    PROGRAMS.clear()
+    jax.clear_caches()
+    gc.collect()
+    return True
 
 
 def key_of(task: Task, *others: Any) -> Hashable | None:
