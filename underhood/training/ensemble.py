@@ -129,15 +129,14 @@ class Ensemble:
             (self.students[numbers[0]].kind(), str(jax.tree.map(jnp.shape, (given, state))))
             for numbers, given, state in zip(self.groups, self.given, states, strict=True)
         ]
-        options = compiler_options(self.at_once)
 
         def program(place: int) -> Any:
             static = self.students[self.groups[place][0]].static
-            shared = (self.recipe, self.window, str(options))
-            key = key_of(self.task, looks[place], *shared)
+            key = key_of(self.task, looks[place], self.recipe, self.window)
             return PROGRAMS.get(key, (static, self.task, self.recipe), lambda: build(place, static))
 
         def build(place: int, static: Any) -> Any:
+            options = compiler_options()
             advance = advance_program(static, self.task, self.recipe, self.window)
             ends = (np.int32(0), np.int32(1))
             with precision_of(self.recipe.precision):
