@@ -58,7 +58,8 @@ def compiler_options() -> dict[str, Any] | None:
     """One thread per program on a CPU, where programs run side by side instead.
 
     A second thread gains nothing (measured up to width 724 on two cores), and so a result does not
-    depend on how many cores there were, nor on who else was trained.
+    depend on who else was trained. XLA still cuts loops by the number of cores, so that sums of
+    larger students differ in their last digit between machines.
     """
     return {"xla_cpu_multi_thread_eigen": False} if is_cpu() else None
 
