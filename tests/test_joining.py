@@ -130,6 +130,7 @@ def test_certificates_are_made_once_and_kept_private(tmp_path, capsys) -> None:
     assert certificates.main([]) == certificates.main(["--help"]) == 2
 
 
+@pytest.mark.chaos
 def test_units_go_to_workers_that_offer_what_they_need(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 15)
     own = study(seeds=6)
