@@ -43,6 +43,7 @@ class Device:
     together: bool
 
 
+# First ones: launch, turn and rate from paper-scale runs of gated RNNs, wait and speed guessed.
 H200 = Device(
     "H200", 25.0, launch=6e-5, turn=1.5e-6, wait=1e-5, rate=2e12, speed=4e13, together=True
 )
