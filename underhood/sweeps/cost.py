@@ -9,8 +9,8 @@ follow one another. Then
                       + students · (flow / rate + work / speed)
 
 where on a CPU core, which trains one student after the other, every term counts per student. A unit
-takes `setup` seconds more, for compiling and evaluating. The constants are measured by
-benchmarks/cost.py, and docs/cluster.md shows how well they do.
+takes `setup` seconds more, for compiling and evaluating. docs/cluster.md says where
+the constants come from, and how well they do.
 """
 
 import math
@@ -43,9 +43,9 @@ class Device:
     together: bool
 
 
-# First ones: launch, turn and rate from paper-scale runs of gated RNNs, wait and speed guessed.
+# From paper-scale runs of gated RNNs, which do not wait; what a wait costs is not known.
 H200 = Device(
-    "H200", 25.0, launch=6e-5, turn=1.5e-6, wait=1e-5, rate=2e12, speed=4e13, together=True
+    "H200", 25.0, launch=6e-5, turn=1.5e-6, wait=math.nan, rate=2e12, speed=math.inf, together=True
 )
 CORE = Device(
     "CPU core", 6.6, launch=0.0, turn=0.0, wait=0.0, rate=7.9e9, speed=1.6e11, together=False
@@ -134,9 +134,10 @@ def size_of(variable: Any) -> float:
 
 
 def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
-    """Of one unit."""
+    """Of one unit; NaN where the device's constants do not say."""
     apart = 1 if device.together else students
-    one = apart * (device.launch + device.turn * step.turns + device.wait * step.waits)
+    waiting = device.wait * step.waits if step.waits else 0.0
+    one = apart * (device.launch + device.turn * step.turns + waiting)
     one += students * (step.flow / device.rate + step.work / device.speed)
     return device.setup + steps * one
 
