@@ -13,17 +13,13 @@ from underhood.cli import main
 from underhood.layers import BadInput
 from underhood.sweeps import Study
 from underhood.sweeps import study as studies
-from underhood.sweeps.commands import cost
-from underhood.sweeps.cost import Device, hours, step_of
 from underhood.sweeps.described import described
 from underhood.sweeps.engines import Local, Outcome
 from underhood.sweeps.remote import unwrapped, wrapped
 from underhood.sweeps.security import Certificates, check_address
 from underhood.sweeps.store import Store
 from underhood.sweeps.sweep import sweep
-from underhood.sweeps.units import Unit, bytes_of, plan, work
-from underhood.training.ensemble import Ensemble
-from underhood.training.members import Member
+from underhood.sweeps.units import Unit, plan, work
 
 TASK = uh.tasks.TeacherStudent.random(1, length=4, key=jax.random.key(0))
 RECIPE = uh.Recipe.fast(steps=4, batch=2)
@@ -434,77 +430,6 @@ def test_a_worker_with_other_sources_refuses(monkeypatch) -> None:
     monkeypatch.setattr("underhood.sweeps.remote.code_version", lambda: "another")
     with pytest.raises(RuntimeError, match="install the same on both"):
         unwrapped("other", parcel)
-
-
-# Sizes of units, and what they cost.
-
-
-@pytest.mark.parametrize("memory", [1, 10**6, 10**7, 10**9, 10**12])
-def test_units_fit_into_a_workers_memory(memory: int) -> None:
-    own = study(widths=(2, 64), seeds=40)
-    units = plan(own, memory=memory)
-    assert sorted(one for unit in units for one in unit.addresses) == sorted(addresses(own))
-    for unit in units:
-        fit = max(1, memory // bytes_of(own, "gated", unit.width))
-        assert len(unit.addresses) <= min(fit, 256)
-
-
-@pytest.mark.usefixtures("quick_compile")
-def test_the_bytes_foreseen_are_not_less_than_training_takes() -> None:
-    # What train foresees once it has compiled, for students of several kinds.
-    from underhood.experiments.architectures import ARCHITECTURES
-
-    task = uh.tasks.TeacherStudent.random(3, length=16, key=jax.random.key(0))
-    for architecture in (ARCHITECTURES[0], ARCHITECTURES[3], ARCHITECTURES[5]):
-        own = Study(task, {"s": architecture.make(task, 1)}, uh.Recipe(steps=1), widths=(32,))
-        make, key = own.students["s"], jax.random.key(0)
-        ensemble = Ensemble(make, (Member(0, 32),), (), task, own.recipe, key)
-        ensemble.arrange(None, None, None)
-        foreseen = bytes_of(own, "s", 32)
-        assert ensemble.bytes <= foreseen <= 40 * ensemble.bytes
-
-
-def test_a_step_costs_more_with_more_of_anything() -> None:
-    small = step_of(study(), "gated", 2)
-    wide = step_of(study(), "gated", 20)
-    batch = step_of(study(recipe=RECIPE.change(batch=20)), "gated", 2)
-    longer = step_of(study(recipe=RECIPE.change(length=40)), "gated", 2)
-    assert small.flow < min(wide.flow, batch.flow, longer.flow)
-    assert longer.turns == 10 * small.turns and wide.turns == small.turns
-    assert small.waits == 0
-
-    def lstm(width, *, key):
-        return uh.Stack.init(
-            lambda width, *, key: uh.LSTM.init(d_in=width, hidden=width, key=key),
-            d_in=1, hidden=width, d_out=1, depth=1, key=key,
-        )  # fmt: skip
-
-    # Whose turns multiply matrices, there and back; what that costs on an H200 is not known.
-    other = study(students={"lstm": lstm})
-    found = step_of(other, "lstm", 2)
-    assert found.waits == found.turns == 2 * TASK.time
-    assert "H200-hours not known, or " in cost(other, plan(other))
-    assert "nan" not in cost(study(), plan(study()))
-
-
-def test_units_cost_what_the_formula_says() -> None:
-    own = study(recipe=RECIPE.change(steps=100))
-    units = plan(own, most=2)
-    gpu = Device(
-        "fast", setup=3.0, launch=0.1, turn=0.01, wait=0.0, rate=1e6, speed=1e7, together=True
-    )
-    core = Device(
-        "slow", setup=1.0, launch=0.1, turn=0.0, wait=0.0, rate=1e6, speed=1e7, together=False
-    )
-    for device in (gpu, core):
-        expected = 0.0
-        for unit in units:
-            step, count = step_of(own, "gated", unit.width), len(unit.addresses)
-            shared = device.launch + device.turn * step.turns
-            apart = 1 if device.together else count
-            own_part = step.flow / device.rate + step.work / device.speed
-            expected += device.setup + 100 * (apart * shared + count * own_part)
-        assert hours(own, units, device) == pytest.approx(expected / 3600)
 
 
 def test_a_plan_says_what_it_costs(tmp_path, monkeypatch, capsys) -> None:

@@ -11,7 +11,9 @@ chunkwise     decay_matrix inside chunks, the tree between them: O(T) work and m
 The inputs are [time, n], or [time, …, n] with many sequences side by side.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 
 import jax
@@ -30,6 +32,24 @@ CHUNK = 64
 # Tokens of a nonlinear recurrence per turn of its loop on an accelerator, at most.
 UNROLLED = 16
 
+# What programs are traced for, where that is not what runs them.
+BACKEND: ContextVar[str | None] = ContextVar("BACKEND", default=None)
+
+
+@contextlib.contextmanager
+def traced_for(backend: str) -> Iterator[None]:
+    """Choose forms as on another backend, to count what a step would cost there."""
+    token = BACKEND.set(backend)
+    try:
+        yield
+    finally:
+        BACKEND.reset(token)
+
+
+def this_backend() -> str:
+    """What programs are traced for."""
+    return BACKEND.get() or jax.default_backend()
+
 
 def linear_recurrence(
     decay: Decay,
@@ -43,7 +63,7 @@ def linear_recurrence(
     dtype = jnp.result_type(decay, inputs)
     if initial is None:
         initial = jnp.zeros(inputs.shape[1:], dtype)
-    form = form or best_form(decay.ndim == 1, inputs.shape[0], jax.default_backend())
+    form = form or best_form(decay.ndim == 1, inputs.shape[0], this_backend())
     arguments = decay.astype(dtype), inputs.astype(dtype), initial.astype(dtype)
     return constant(form, *arguments) if decay.ndim == 1 else form(*arguments)
 
@@ -68,7 +88,7 @@ def unrolled(time: int) -> int:
     An accelerator spends more on the turn of a loop than on a token; a CPU gains nothing and
     compiles longer.
     """
-    return 1 if jax.default_backend() == "cpu" else min(time, UNROLLED)
+    return 1 if this_backend() == "cpu" else min(time, UNROLLED)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

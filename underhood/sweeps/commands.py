@@ -1,7 +1,6 @@
 """What `underhood sweep` needs besides: an engine by its name, the plan, and a short table."""
 
 import contextlib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,8 @@ def cost(study: Study, units: list[Unit]) -> str:
         gpu, core = (hours(study, units, device) for device in (H200, CORE))
     except Exception as error:
         return f"{told}; what they cost cannot be said: {reason_of(error)}"
-    on_gpu = "H200-hours not known" if math.isnan(gpu) else f"about {gpu:.2g} H200-hours"
-    return f"{told}: {on_gpu}, or {core:.2g} core-hours (docs/cluster.md says how that is reckoned)"
+    both = f"about {gpu:.2g} H200-hours, or {core:.2g} core-hours"
+    return f"{told}: {both} (docs/cluster.md says how that is reckoned)"
 
 
 def summary(out: Path, study: Study) -> list[dict[str, Any]]:

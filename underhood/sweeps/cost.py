@@ -1,11 +1,11 @@
 """What a study will cost: seconds per unit, on an H200 or on a CPU core, before anything runs.
 
-A step is traced, not compiled, and four numbers are read off it: for one student `flow`, the bytes
-of all values that it computes, and `work`, the operations of its matrix products; and for all
-`turns`, the turns of its loops, and `waits`, those turns that multiply matrices and so cannot but
-follow one another. Then
+A step is traced as the device would run it, not compiled, and four numbers are read off it: for one
+student `flow`, the bytes of all values that it computes, and `work`, the operations of its matrix
+products; and for all `launches`, the values that are computed one after another, a loop's by its
+turns, and `waits`, those turns that multiply matrices and so cannot but follow one another. Then
 
-    seconds of a step = launch + turn · turns + wait · waits
+    seconds of a step = launch · launches + wait · waits
                       + students · (flow / rate + work / speed)
 
 where on a CPU core, which trains one student after the other, every term counts per student. A unit
@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from underhood.layers.recurrence import traced_for
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
 from underhood.training.ensemble import Ensemble
@@ -33,23 +34,22 @@ class Device:
     """How fast a device is: seconds, bytes per second, operations per second."""
 
     name: str
+    backend: str
     setup: float
     launch: float
-    turn: float
     wait: float
     rate: float
     speed: float
-    # Whether the students of a unit share all but the flow.
-    together: bool
+
+    @property
+    def together(self) -> bool:
+        """Whether the students of a unit share launches and waits."""
+        return self.backend != "cpu"
 
 
-# From paper-scale runs of gated RNNs, which do not wait; what a wait costs is not known.
-H200 = Device(
-    "H200", 25.0, launch=6e-5, turn=1.5e-6, wait=math.nan, rate=2e12, speed=math.inf, together=True
-)
-CORE = Device(
-    "CPU core", 6.6, launch=0.0, turn=0.0, wait=0.0, rate=7.9e9, speed=1.6e11, together=False
-)
+# Fitted by benchmarks/cost.py, but the H200's setup, which benchmarks/packing.py tells.
+H200 = Device("H200", "gpu", 14.0, launch=2.4e-7, wait=2.4e-6, rate=6.6e12, speed=1.7e13)
+CORE = Device("CPU core", "cpu", 6.6, launch=0.0, wait=0.0, rate=7.9e9, speed=1.6e11)
 
 # Values that cost nothing, because they are only another view of some other.
 VIEWS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "convert_element_type"}
@@ -57,29 +57,29 @@ VIEWS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "conv
 
 @dataclass(frozen=True)
 class Step:
-    """One student's step: bytes that it computes, operations, turns, and turns that wait."""
+    """One student's step: bytes that it computes, operations, launches, and turns that wait."""
 
     flow: float = 0.0
     work: float = 0.0
-    turns: float = 0.0
+    launches: float = 0.0
     waits: float = 0.0
 
     def __add__(self, other: "Step") -> "Step":
         return Step(
             self.flow + other.flow,
             self.work + other.work,
-            self.turns + other.turns,
+            self.launches + other.launches,
             self.waits + other.waits,
         )
 
     def times(self, count: float) -> "Step":
         """The same in a loop."""
         waits = max(self.waits, 1.0) * count if self.work else 0.0
-        return Step(self.flow * count, self.work * count, max(self.turns, 1.0) * count, waits)
+        return Step(self.flow * count, self.work * count, self.launches * count, waits)
 
 
-def step_of(study: Study, student: str, width: int) -> Step:
-    """Trace a step of one student."""
+def step_of(study: Study, student: str, width: int, device: Device) -> Step:
+    """Trace a step of one student, in the forms that the device would run."""
     recipe = study.recipe
     task = in_precision(recipe.precision, study.task)
     make = study.students[student]
@@ -87,7 +87,8 @@ def step_of(study: Study, student: str, width: int) -> Step:
     one.groups = ((0,),)
     given, (state,) = one.given_to((0,)), one.first_states()
     advance = advance_program(one.students[0].static, one.task, recipe, one.window)
-    traced = jax.make_jaxpr(advance)(given, state, np.int32(0), np.int32(1))
+    with traced_for(device.backend):
+        traced = jax.make_jaxpr(advance)(given, state, np.int32(0), np.int32(1))
     return cost_of(traced.jaxpr)
 
 
@@ -102,7 +103,7 @@ def cost_of(jaxpr: Any) -> Step:
             total += max(inner, key=lambda one: one.flow)
         elif equation.primitive.name not in VIEWS:
             flow = sum(size_of(one) for one in equation.outvars)
-            total += Step(flow, work_of(equation))
+            total += Step(flow, work_of(equation), 1.0)
     return total
 
 
@@ -134,10 +135,9 @@ def size_of(variable: Any) -> float:
 
 
 def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
-    """Of one unit; NaN where the device's constants do not say."""
+    """Of one unit."""
     apart = 1 if device.together else students
-    waiting = device.wait * step.waits if step.waits else 0.0
-    one = apart * (device.launch + device.turn * step.turns + waiting)
+    one = apart * (device.launch * step.launches + device.wait * step.waits)
     one += students * (step.flow / device.rate + step.work / device.speed)
     return device.setup + steps * one
 
@@ -145,7 +145,7 @@ def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
 def hours(study: Study, units: list[Unit], device: Device) -> float:
     """Device-hours of units."""
     steps = {(unit.student, unit.width) for unit in units}
-    traced = {place: step_of(study, *place) for place in steps}
+    traced = {place: step_of(study, *place, device) for place in steps}
     total = sum(
         seconds_of(
             traced[unit.student, unit.width], len(unit.addresses), study.recipe.steps, device
