@@ -12,7 +12,15 @@ from underhood.experiments.architectures import (
     LRU_MLP,
     LRU_PLAIN,
 )
-from underhood.experiments.comparison import Comparison, Plan, Student, search, slug, student_of
+from underhood.experiments.comparison import (
+    Comparison,
+    Plan,
+    Student,
+    compare,
+    search,
+    slug,
+    student_of,
+)
 from underhood.experiments.figure6 import EQUAL, at_equal_parameters, ratio_near
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe, Run
@@ -54,7 +62,7 @@ def comparison(*groups: list[Student], windows: int = 10, seeds: int = SEEDS) ->
         Run((), np.arange(windows), np.tile(np.arange(1.0, windows + 1), (len(each), 1)), [])
         for each in groups
     )
-    return Comparison(TASK, students, {}, runs, seeds)
+    return Comparison(TASK, students, runs, seeds)
 
 
 NARROW = group(GATED, 8, [0.4, 0.3, 0.5, 0.6])
@@ -163,18 +171,19 @@ def test_curves_have_at_most_a_hundred_points(windows: int, kept: int) -> None:
 
 
 def test_training_loss_is_the_mean_of_the_last_hundredth() -> None:
-    row = {"width": 8, "seed": 3, "parameters": 80, "loss": 0.25, "validation_loss": 0.5}
+    row = {"width": 8, "seed": 3, "learning_rate": 1e-3, "parameters": 80}
+    row |= {"loss": 0.25, "validation_loss": 0.5}
     curve = np.concatenate([np.full(198, 9.0), [1.0, 2.0]])
-    found = student_of(GATED, 1, 1e-3, row, curve)
+    found = student_of(GATED, 1, row, curve)
     assert found == Student(GATED, 1, 8, 3, 1e-3, 80, 1.5, 0.25, 0.5)
     # Few windows: the last one. Lost members have NaN at the end and no loss.
-    assert student_of(GATED, 1, 1e-3, row, curve[-5:]).training == 2.0
+    assert student_of(GATED, 1, row, curve[-5:]).training == 2.0
     gone = {**row, "loss": None, "validation_loss": None}
-    found = student_of(GATED, 1, 1e-3, gone, np.append(curve, np.nan))
+    found = student_of(GATED, 1, gone, np.append(curve, np.nan))
     assert (found.training, found.loss, found.validation) == (None, None, None)
     # A task without validation data of its own validates on the same.
     del row["validation_loss"]
-    assert student_of(GATED, 1, 1e-3, row, curve).validation == 0.25
+    assert student_of(GATED, 1, row, curve).validation == 0.25
 
 
 @pytest.mark.parametrize(
@@ -264,35 +273,78 @@ def test_a_ratio_of_no_students_differs_and_of_few_seeds_is_not_judged() -> None
 
 
 class Told:
-    """A setting that trains nothing: losses are given, and what was asked for is kept."""
+    """A setting that trains nothing: every loss is given, and what was asked for is kept."""
 
-    def __init__(self, losses):
-        self.losses, self.asked = losses, []
+    def __init__(self, loss):
+        self.loss, self.asked = loss, []
 
-    def train(self, name, make_student, task, recipe, **options):
-        self.asked.append((name, recipe.steps, options))
-        rates = options["axes"]["learning_rate"]
+    def part(self, start, end):
+        assert 0 <= start < end <= 1 + 1e-9
+        return self
+
+    def count(self, default):
+        return default
+
+    def train(self, name, make_student, task, recipe, *, widths, seeds, axes, key):
+        self.asked.append((name, recipe, widths, seeds, axes["learning_rate"], key))
+        rates = axes["learning_rate"]
         rows = [
-            {"learning_rate": rate, "loss": loss}
-            for rate, loss in zip(rates, self.losses, strict=True)
+            {"width": width, "seed": seed, "learning_rate": rate, "parameters": 1}
+            | {"loss": self.loss(width, rate)}
+            for width in widths
+            for rate in (rates if isinstance(rates, tuple) else [rates[width]])
+            for seed in range(seeds)
         ]
-        return SimpleNamespace(rows=rows)
+        return SimpleNamespace(rows=rows, losses=np.ones((len(rows), 2)))
+
+
+# By width and rate: the wide are lost where the narrow learn best, and two rates are alike for 16.
+GRID = (1e-3, 1e-2, 1e-1)
+LOSSES = {
+    8: dict(zip(GRID, (0.3, 0.2, 0.1), strict=True)),
+    16: dict(zip(GRID, (0.3, 0.2, 0.2), strict=True)),
+    32: dict(zip(GRID, (0.3, 0.2, None), strict=True)),
+    64: dict(zip(GRID, (None, None, None), strict=True)),
+}
+PLAN = Plan({1: (8, 16, 32, 64), 2: (8, 64)}, 4, Recipe(steps=100), GRID, 10)
 
 
 @pytest.mark.usefixtures("unhooked")
-def test_rates_are_searched_on_one_student_and_few_steps() -> None:
-    plan = Plan({1: (8, 16)}, 4, Recipe(steps=100), (1e-3, 1e-2, 1e-1), 8, 10)
-    setting = Told([0.3, 0.1, None])
-    found = search("figure4a", ARCHITECTURES[0], InContextRegression(), plan, 7, setting)
-    assert found == {1e-3: 0.3, 1e-2: 0.1, 1e-1: np.inf}
-    ((name, steps, options),) = setting.asked
-    assert (name, steps) == ("figure4a_gated_rnn_rates", 10)
-    assert (options["widths"], options["seeds"], options["key"]) == (8, 1, 7)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_rates_are_searched_on_one_student_of_every_size(depth: int) -> None:
+    setting = Told(lambda width, rate: LOSSES[width][rate])
+    found = search("figure4a", ARCHITECTURES[2], depth, InContextRegression(), PLAN, 7, setting)
+    best = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
+    assert found == {width: best[width] for width in PLAN.widths[depth]}
+    asked = (f"figure4a_lru_{depth}_rates", PLAN.recipe.first(10), PLAN.widths[depth], 1, GRID, 7)
+    assert setting.asked == [asked]
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_every_size_is_trained_at_its_own_rate() -> None:
+    setting = Told(lambda width, rate: LOSSES[width][rate])
+    found = compare("figure4a", InContextRegression(), PLAN, 6, setting)
+    trained = [one for one in setting.asked if "rates" not in one[0]]
+    best = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
+    assert len(trained) == len(found.runs) == sum(len(one.depths) for one in ARCHITECTURES)
+    assert trained[2:4] == [
+        ("figure4a_lru_1", PLAN.recipe, (8, 16, 32, 64), 4, best, 6),
+        ("figure4a_lru_2", PLAN.recipe, (8, 64), 4, {8: 1e-1, 64: 1e-3}, 6),
+    ]
+    told = [(one.architecture, one.depth, one.width, one.seed) for one in found.students]
+    assert told == [
+        (one.name, depth, width, seed)
+        for one in ARCHITECTURES
+        for depth in one.depths
+        for width in PLAN.widths[depth]
+        for seed in range(4)
+    ]
+    assert all(one.rate == best[one.width] for one in found.students)
 
 
 @pytest.mark.usefixtures("unhooked")
 def test_a_single_rate_needs_no_search() -> None:
-    plan = Plan({1: (8,)}, 4, Recipe(steps=100), (1e-2,), 8, 10)
-    setting = Told([])
-    assert list(search("x", ARCHITECTURES[0], InContextRegression(), plan, 7, setting)) == [1e-2]
-    assert setting.asked == []
+    plan = Plan({1: (8, 9)}, 4, Recipe(steps=100), (1e-2,), 10)
+    setting = Told(None)
+    found = search("x", ARCHITECTURES[0], 1, InContextRegression(), plan, 7, setting)
+    assert found == {8: 1e-2, 9: 1e-2} and setting.asked == []

@@ -83,6 +83,12 @@ def test_the_same_students_have_the_same_addresses_in_any_study() -> None:
     assert addresses(renamed) == addresses(study())
 
 
+def test_a_rate_by_width_gives_the_addresses_of_that_rate() -> None:
+    axis = study(axes={"learning_rate": {2: 0.1, 3: 0.2}})
+    alone = study(axes={"learning_rate": [0.2]}, widths=(3,))
+    assert addresses(alone) < addresses(axis) and len(addresses(axis)) == 2 * len(addresses(alone))
+
+
 def test_teachers_are_known_by_their_weights() -> None:
     one, two = (uh.tasks.TeacherStudent.random(1, key=jax.random.key(k)).attention for k in (1, 2))
     both = study(axes={"teacher": (one, two)})

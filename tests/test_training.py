@@ -11,11 +11,12 @@ import optax
 import pytest
 
 import underhood as uh
+from underhood.layers import BadInput
 from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStudent
-from underhood.training import Adam, Constant, Cosine, Fade, evaluate
+from underhood.training import Adam, Constant, Cosine, Fade, First, evaluate
 from underhood.training.ensemble import Ensemble
 from underhood.training.groups import MOST_PADDING, Parts, group
-from underhood.training.members import combine
+from underhood.training.members import Member, combine
 from underhood.training.padding import cut, mask_of, pad
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -113,11 +114,25 @@ def test_the_papers_recipe_is_adamw():
         (Cosine(end=0.2), [1, 0.8828427, 0.6, 0.3171573, 0.2]),
         (Cosine(warmup=0.5), [0, 0.5, 1, 0.5, 0]),
         (Fade(0.25, 0.75), [1, 1, 0.5, 0, 0]),
+        (First(Cosine(), 0.5), [1, 0.9619398, 0.8535534, 0.6913417, 0.5]),
     ],
 )
 def test_schedules(schedule, values):
     found = [float(schedule(jnp.asarray(at))) for at in (0.0, 0.25, 0.5, 0.75, 1.0)]
     np.testing.assert_allclose(found, values, atol=1e-6)
+
+
+def test_the_first_steps_of_a_recipe_are_its_first_steps(tmp_path):
+    whole, members = RECIPE, (Member(0, 4),)
+    with jax.enable_x64(True):
+        ensemble = Ensemble(gated, members, (), TASK, whole, KEY)
+        ensemble.arrange(1, None, None)
+        (expected,) = ensemble.models(ensemble.advance(ensemble.first_states(), 0, 5))
+    # Twice, because the second reads the recipe that the first has kept.
+    for _ in range(2):
+        assert_same(train(recipe=whole.first(5), out=tmp_path).models[0], expected)
+    with pytest.raises(BadInput, match="part"):
+        whole.first(13)
 
 
 # --- members do not notice each other
@@ -200,6 +215,16 @@ def test_axes_equal_separate_runs():
         alone = train(task=task, recipe=recipe)
         assert_same(model, alone.models[0])
         assert row["normalised_loss"] == pytest.approx(alone.rows[0]["normalised_loss"], rel=1e-6)
+
+
+def test_every_width_may_have_a_rate_of_its_own():
+    rates = {3: 1e-3, 4: 1e-2, 9: 1.0}
+    axes = {"learning_rate": rates, "weight_decay": (0.0, 0.1)}
+    run = train(widths=(4, 3), axes=axes, seeds=2, lanes=8)
+    places = [(row["width"], row["learning_rate"], row["weight_decay"]) for row in run.rows[::2]]
+    assert places == [(4, 1e-2, 0.0), (4, 1e-2, 0.1), (3, 1e-3, 0.0), (3, 1e-3, 0.1)]
+    alone = train(widths=3, recipe=RECIPE.change(learning_rate=1e-3, weight_decay=0.1), seeds=[1])
+    assert_same(run.models[-1], alone.models[0])
 
 
 def test_a_lost_member_is_frozen_recorded_and_disturbs_nobody():
@@ -482,6 +507,9 @@ def wrong_outputs(width, *, key):
         ({"widths": 0}, "widths holds 0"),
         ({"widths": (2.5,)}, "widths holds 2.5"),
         ({"axes": {"learning_rat": (1,)}}, "unknown axis 'learning_rat'"),
+        ({"axes": {"learning_rate": {3: 0.1}}}, "learning_rate has no value for width 4"),
+        ({"axes": {"learning_rate": {4: -0.1}}}, "learning_rate holds -0.1"),
+        ({"axes": {"learning_rate": {4: [0.1]}}}, "learning_rate holds [0.1]; use numbers"),
         ({"axes": {"learning_rate": 1e-3}}, "write [value] for one"),
         ({"axes": {"teacher": TASK.attention}}, "write [value] for one"),
         ({"axes": [("learning_rate", (1,))]}, "axes is a dictionary"),

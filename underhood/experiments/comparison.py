@@ -1,9 +1,10 @@
 """Every architecture on one task (Figures 4 and 6): one or two layers, several widths and seeds.
 
-The learning rate of an architecture is the best of a small grid, on one student of one width that
-is not judged, trained for a tenth of the steps or so; it is reported and kept for all its widths
-and depths. Everything else is the paper's: AdamW, cosine to a thousandth. Its weight decay is for
-Section 4.1 alone, so there is none here.
+The learning rate of an architecture at a depth and width is the best of a small grid: of students
+that are not judged, one per rate, each trained for the first tenth of the steps or so of the very
+run that follows, under its schedule. What is not stable there is not chosen. Everything else is the
+paper's: AdamW, cosine to a thousandth. Its weight decay is for Section 4.1 alone, so there is none
+here.
 """
 
 from collections.abc import Iterable
@@ -26,7 +27,6 @@ class Plan:
     seeds: int
     recipe: Recipe
     rates: tuple[float, ...]
-    search_width: int
     search_steps: int
 
 
@@ -51,7 +51,6 @@ class Comparison:
 
     task: Task
     students: tuple[Student, ...]
-    searched: dict[str, dict[float, float]]
     runs: tuple[Run, ...]
     seeds: int
 
@@ -137,10 +136,10 @@ class Comparison:
 
 
 def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Comparison:
-    """Search the learning rates, then train every architecture, depth and width."""
+    """Search the learning rates and train, for every architecture, depth and width."""
     seeds = setting.count(plan.seeds)
     cells = [(one, depth) for one in ARCHITECTURES for depth in one.depths if depth in plan.widths]
-    parts = len(ARCHITECTURES) + sum(3 * depth for _, depth in cells)
+    parts = sum(4 * depth for _, depth in cells)
     done = 0.0
 
     def next_part(weight: float) -> Setting:
@@ -148,59 +147,60 @@ def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Co
         start, done = done, done + weight
         return setting.part(start / parts, done / parts)
 
-    rates: dict[str, float] = {}
-    searched: dict[str, dict[float, float]] = {}
     students: list[Student] = []
     runs: list[Run] = []
-    for architecture in ARCHITECTURES:
-        found = search(name, architecture, task, plan, key + 1, next_part(1))
-        searched[architecture.name] = found
-        rates[architecture.name] = min(found, key=lambda rate: found[rate])
-        for depth in architecture.depths:
-            if depth not in plan.widths:
-                continue
-            rate = rates[architecture.name]
-            run = next_part(3 * depth).train(
-                f"{name}_{slug(architecture.name)}_{depth}",
-                architecture.make(task, depth),
-                task,
-                plan.recipe.change(learning_rate=rate),
-                widths=plan.widths[depth],
-                seeds=seeds,
-                key=key,
-            )
-            runs.append(run)
-            students += [
-                student_of(architecture.name, depth, rate, row, curve)
-                for row, curve in zip(run.rows, run.losses, strict=True)
-            ]
-    return Comparison(task, tuple(students), searched, tuple(runs), seeds)
+    for architecture, depth in cells:
+        rates = search(name, architecture, depth, task, plan, key + 1, next_part(depth))
+        run = next_part(3 * depth).train(
+            f"{name}_{slug(architecture.name)}_{depth}",
+            architecture.make(task, depth),
+            task,
+            plan.recipe,
+            widths=plan.widths[depth],
+            seeds=seeds,
+            axes={"learning_rate": rates},
+            key=key,
+        )
+        runs.append(run)
+        students += [
+            student_of(architecture.name, depth, row, curve)
+            for row, curve in zip(run.rows, run.losses, strict=True)
+        ]
+    return Comparison(task, tuple(students), tuple(runs), seeds)
 
 
 def search(
-    name: str, architecture: Architecture, task: Task, plan: Plan, key: int, setting: Setting
-) -> dict[float, float]:
-    """The loss at each learning rate of the grid, after few steps of one student."""
+    name: str,
+    architecture: Architecture,
+    depth: int,
+    task: Task,
+    plan: Plan,
+    key: int,
+    setting: Setting,
+) -> dict[int, float]:
+    """The best learning rate of every width."""
+    widths = plan.widths[depth]
     if len(plan.rates) == 1:
-        return {plan.rates[0]: np.nan}
+        return dict.fromkeys(widths, plan.rates[0])
     run = setting.train(
-        f"{name}_{slug(architecture.name)}_rates",
-        architecture.make(task, 1),
+        f"{name}_{slug(architecture.name)}_{depth}_rates",
+        architecture.make(task, depth),
         task,
-        plan.recipe.change(steps=plan.search_steps),
-        widths=plan.search_width,
+        plan.recipe.first(plan.search_steps),
+        widths=widths,
         seeds=1,
         axes={"learning_rate": plan.rates},
         key=key,
     )
-    return {
-        row["learning_rate"]: row["loss"] if row["loss"] is not None else np.inf for row in run.rows
-    }
+    # A student that was lost has no loss. Of two that are equal the smaller rate is taken.
+    found = [
+        (row["width"], row["loss"] if row["loss"] is not None else np.inf, row["learning_rate"])
+        for row in run.rows
+    ]
+    return {width: min(one[1:] for one in found if one[0] == width)[1] for width in widths}
 
 
-def student_of(
-    name: str, depth: int, rate: float, row: dict[str, Any], curve: np.ndarray
-) -> Student:
+def student_of(name: str, depth: int, row: dict[str, Any], curve: np.ndarray) -> Student:
     """A member of a run. Training loss: the mean over the last hundredth of the steps."""
     last = float(np.mean(curve[-max(len(curve) // 100, 1) :]))
     return Student(
@@ -208,7 +208,7 @@ def student_of(
         depth,
         row["width"],
         row["seed"],
-        rate,
+        row["learning_rate"],
         row["parameters"],
         last if np.isfinite(last) else None,
         row["loss"],

@@ -26,11 +26,11 @@ from underhood.training import Recipe
 RATES = {"quick": (3e-3, 1e-2, 3e-2, 1e-1), "paper": (1e-3, 3e-3, 1e-2, 3e-2)}
 # d, length, and the plan. The paper's comparison runs a million updates; ours a tenth of that.
 PLANS = {
-    "smoke": (2, 4, Plan({1: (4,)}, 2, Recipe(steps=10, batch=8), (1e-2,), 4, 5)),
+    "smoke": (2, 4, Plan({1: (4,)}, 2, Recipe(steps=10, batch=8), (1e-2,), 5)),
     "quick": (
         3,
         16,
-        Plan({1: (16,), 2: (16,)}, 4, Recipe(steps=4_000, batch=32), RATES["quick"], 16, 1_000),
+        Plan({1: (16,), 2: (16,)}, 4, Recipe(steps=4_000, batch=32), RATES["quick"], 1_000),
     ),
     "paper": (
         6,
@@ -40,7 +40,6 @@ PLANS = {
             4,
             Recipe(steps=100_000),
             RATES["paper"],
-            32,
             10_000,
         ),
     ),
@@ -94,11 +93,14 @@ def losses(found: Comparison, name: str, depth: int) -> list[float]:
 
 
 def notes_on(found: Comparison, plan: Plan, paper: str) -> tuple[str, ...]:
-    """The search of learning rates, in words."""
+    """Steps and learning rates, in words."""
     notes = [
         f"{plan.recipe.steps:,} updates, against the paper's {paper}; judged at the largest width."
     ]
-    for name, tried in found.searched.items():
-        told = ", ".join(f"{rate:g}: {loss:.3g}" for rate, loss in tried.items())
-        notes.append(f"Learning rate of {name}, loss after {plan.search_steps:,} updates: {told}.")
+    if len(plan.rates) > 1:
+        grid = ", ".join(f"{rate:g}" for rate in plan.rates)
+        notes.append(
+            f"The rate of each depth and width: the best of {grid} after the first "
+            f"{plan.search_steps:,} updates of one student that is not judged."
+        )
     return tuple(notes)

@@ -22,14 +22,13 @@ from underhood.training import Recipe
 
 # The paper's comparison runs 300,000 updates; ours a third of that.
 PLANS = {
-    "smoke": Plan({1: (4,)}, 2, Recipe(steps=10, batch=8), (1e-2,), 4, 5),
-    "quick": Plan({1: (32,)}, 6, Recipe(steps=9_000, batch=32), RATES["quick"], 32, 1_000),
+    "smoke": Plan({1: (4,)}, 2, Recipe(steps=10, batch=8), (1e-2,), 5),
+    "quick": Plan({1: (32,)}, 6, Recipe(steps=9_000, batch=32), RATES["quick"], 1_000),
     "paper": Plan(
         {1: (8, 16, 32, 64, 128), 2: (8, 16, 32, 64)},
         4,
         Recipe(steps=100_000),
         RATES["paper"],
-        32,
         10_000,
     ),
 }

@@ -36,7 +36,8 @@ class Study:
 
     students  functions make_student(width, *, key) by name
     seeds     how many, or which
-    axes      what else differs: learning_rate, weight_decay, teacher
+    axes      what else differs: learning_rate, weight_decay, teacher; a list of values for all,
+              or of a number a dictionary that gives each width its own
     key       of the first weights and the sequences
     """
 
@@ -65,7 +66,10 @@ class Study:
                 raise BadInput(f"Study: the student {name} is no function (width, *, key).")
         # Axes may come as generators; from here on they are read many times.
         if isinstance(self.axes, Mapping):
-            kept = {name: tuple(values) for name, values in self.axes.items()}
+            kept = {
+                name: dict(values) if isinstance(values, Mapping) else tuple(values)
+                for name, values in self.axes.items()
+            }
             object.__setattr__(self, "axes", kept)
         combine(self.seeds, self.widths, self.axes, self.task)
 

@@ -3,7 +3,7 @@
 from underhood.training.evaluation import evaluate
 from underhood.training.recipes import Adam, Recipe
 from underhood.training.run import Run
-from underhood.training.schedules import Constant, Cosine, Fade, Schedule
+from underhood.training.schedules import Constant, Cosine, Fade, First, Schedule
 from underhood.training.train import train
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Constant",
     "Cosine",
     "Fade",
+    "First",
     "Recipe",
     "Run",
     "Schedule",

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,25 +56,31 @@ def combine(
     widths = whole_numbers("widths", (widths,) if is_whole(widths) else widths, least=1)  # type: ignore[arg-type]
     if not isinstance(axes, Mapping | None):
         raise BadInput("train: axes is a dictionary from names to lists of values.")
-    places: dict[str, list[float] | range] = {}
+    # The places of each width.
+    places: dict[str, dict[int, Sequence[float]]] = {}
     teachers: tuple[LinearAttention, ...] = ()
     for name, values in (axes or {}).items():
         if not isinstance(values, Iterable):
             raise BadInput(f"train: the axis {name} is a list of values; write [value] for one.")
         if name == TEACHER:
             teachers = check_teachers(tuple(values), task)
-            places[name] = range(len(teachers))
+            places[name] = dict.fromkeys(widths, range(len(teachers)))
+        elif name in NUMBERS and isinstance(values, Mapping):
+            if missing := [width for width in widths if width not in values]:
+                raise BadInput(f"train: the axis {name} has no value for width {missing[0]}.")
+            places[name] = {width: [check_number(name, values[width])] for width in widths}
         elif name in NUMBERS:
-            places[name] = [check_number(name, value) for value in values]
+            numbers = [check_number(name, value) for value in values]
+            places[name] = dict.fromkeys(widths, numbers)
         else:
             known = ", ".join((*NUMBERS, TEACHER))
             raise BadInput(f"train: unknown axis {name!r}; the axes are {known}.")
-        if not len(places[name]):
+        if not all(places[name].values()):
             raise BadInput(f"train: the axis {name} is empty; give it at least one value.")
     members = tuple(
         Member(seed, width, tuple(zip(places, point, strict=True)))
         for width in widths
-        for point in itertools.product(*places.values())
+        for point in itertools.product(*(own[width] for own in places.values()))
         for seed in seeds
     )
     return members, teachers

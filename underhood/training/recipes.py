@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from underhood.layers.checks import BadInput
-from underhood.training.schedules import Cosine, Fade, Schedule
+from underhood.training.schedules import Cosine, Fade, First, Schedule
 
 PAPER_STEPS = 1_000_000
 
@@ -119,6 +119,15 @@ class Recipe:
     def change(self, **changes: Any) -> "Recipe":
         """The same recipe with some fields changed."""
         return dataclasses.replace(self, **changes)
+
+    def first(self, steps: int) -> "Recipe":
+        """The first steps of this recipe, its schedules cut off there."""
+        part = steps / self.steps
+        return self.change(
+            steps=steps,
+            schedule=First(self.schedule, part),
+            decay_schedule=First(self.decay_schedule, part),
+        )
 
 
 # A large step kills the neurons that do not help, and the clipped norm lets the step be large;

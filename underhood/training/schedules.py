@@ -61,3 +61,18 @@ class Fade:
     def __call__(self, progress: Scalar) -> Scalar:
         done = jnp.clip((progress - self.hold) / (self.until - self.hold), 0, 1)
         return 0.5 * (1 + jnp.cos(jnp.pi * done))
+
+
+@dataclass(frozen=True)
+class First:
+    """The beginning of another schedule, `part` of it, drawn out over the whole run."""
+
+    of: Schedule
+    part: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.part <= 1:
+            raise BadInput(f"First needs 0 < part ≤ 1, not {self.part!r}.")
+
+    def __call__(self, progress: Scalar) -> Scalar:
+        return self.of(self.part * progress)

@@ -54,7 +54,8 @@ def train(
     """Train `make_student(width, key=key)` for every width, point of the axes, and seed.
 
     seeds     how many, or which; a member's keys depend on its own seed alone
-    axes      what else differs: learning_rate, weight_decay, teacher
+    axes      what else differs: learning_rate, weight_decay, teacher; a list of values for all,
+              or of a number a dictionary that gives each width its own
     out       a folder for checkpoints and results; the same call again resumes or returns them
     progress  a bar on stderr; None: where stderr is a terminal; or told (steps done, of how many)
     lanes     members per program; None: all on an accelerator, one on a CPU
