@@ -123,14 +123,14 @@ def test_units_cost_what_the_formula_says() -> None:
 
 
 def test_an_h200_takes_what_is_foretold() -> None:
-    """Steps that benchmarks/cost.py has timed there: those that were not fitted, in one task."""
+    """Steps that benchmarks/cost.py has timed there: half of those that were not fitted."""
     task = uh.tasks.TeacherStudent.random(4, length=32, key=jax.random.key(0))
     record = Path(__file__).parents[1] / "benchmarks" / "cost_h200.txt"
     ratios = []
     for place, line in enumerate(record.read_text().splitlines()):
         (*kind, depth, rest), unit = line.split(", "), line.split()[-1]
         name, width, _, students, milliseconds, _ = rest.split()
-        if name != "teacher" or place % 4 in (0, 3):
+        if name != "teacher" or place % 4 != 1:
             continue
         make = next(one for one in ARCHITECTURES if one.name == ", ".join(kind)).make
         own = study(task=task, students={"s": make(task, int(depth))}, recipe=uh.Recipe(steps=1))
@@ -138,7 +138,7 @@ def test_an_h200_takes_what_is_foretold() -> None:
         foretold = seconds_of(step, int(students), 1, H200) - H200.setup
         ratios.append(float(milliseconds) / 1e3 / foretold)
         assert unit == "ms" and 0.7 < ratios[-1] < 1.5
-    assert len(ratios) == 12 and 0.85 < np.median(ratios) < 1.15
+    assert len(ratios) == 6 and 0.85 < np.median(ratios) < 1.15
 
 
 def test_every_kind_has_its_hours() -> None:

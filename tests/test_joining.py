@@ -1,13 +1,16 @@
 """Who may join a cluster, who is asked to do what, and workers that a queueing system starts."""
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
+import psutil
 import pytest
 from swept import all_tiny_there_once, study, tiny
 
@@ -116,6 +119,89 @@ def test_a_scheduler_or_worker_that_others_could_reach_is_refused() -> None:
         assert ended.returncode == 2 and ended.stderr.count("\n") == 1
         assert "is neither loopback nor protected: use tls:// with --tls-ca" in ended.stderr
         assert "underhood.sweeps.certificates FOLDER" in ended.stderr
+
+
+def test_what_is_no_certificate_is_refused_at_once(tmp_path) -> None:
+    ours, others = made(tmp_path / "ours"), made(tmp_path / "others")
+    text = tmp_path / "notes.txt"
+    text.write_text("not a certificate")
+    for tls, said in (
+        (dataclasses.replace(ours, ca=str(text)), "holds no certificate"),
+        (dataclasses.replace(ours, cert=str(text)), "are no certificate with its key"),
+        (dataclasses.replace(ours, key=others.key), "are no certificate with its key"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            tls.check()
+    ours.check()
+
+
+def listening(number: int) -> set[str]:
+    """The addresses that a process listens on."""
+    found = psutil.Process(number).net_connections(kind="inet")
+    return {one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN}
+
+
+@pytest.mark.parametrize("protected", [False, True])
+def test_nobody_listens_beyond_loopback_unless_asked(tmp_path, protected: bool) -> None:
+    """Whoever reaches a worker's port can run code there, as with a scheduler's."""
+    tls = made(tmp_path / "tls") if protected else Certificates()
+    words = options(tls) if protected else ()
+    port = free_port()
+    address = f"{'tls' if protected else 'tcp'}://127.0.0.1:{port}"
+    with contextlib.ExitStack() as held:
+        both = [held.enter_context(process("scheduler", str(port), *words))]
+        wait_for(port)
+        both.append(held.enter_context(process("worker", address, *words)))
+        with Cluster(address=address, tls=tls, work=tiny).opened() as cluster:
+            assert cluster.dispatcher.workers() == 1
+            assert [listening(one.pid) for one in both] == [{"127.0.0.1"}] * 2
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    ended = run("worker", "tcp://127.0.0.1:8786", "--gpu", "0")
+    assert ended.returncode == 2 and "JAX finds no such GPU here" in ended.stderr.splitlines()[-1]
+
+
+def test_a_machine_that_submits_no_jobs_is_refused(tmp_path) -> None:
+    file = tmp_path / "slurm.yaml"
+    file.write_text("slurm:\n  cores: 1\n  memory: 1GB\n")
+    with (
+        pytest.raises(BadInput, match="slurm needs the command sbatch, which is not here"),
+        Queue.read(file).opened(Certificates(), insecure=False),
+    ):
+        pass
+
+
+@pytest.mark.chaos
+def test_workers_come_back_when_their_scheduler_does(tmp_path) -> None:
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    own = study(seeds=20)
+    # A worker as a person starts it, that does not end with us.
+    command = [sys.executable, "-m", "underhood.sweeps.worker", address]
+    worker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        with process("scheduler", str(port)) as scheduler:
+            wait_for(port)
+            with Cluster(address=address, work=tiny).opened() as cluster:
+                thread = threading.Thread(
+                    target=sweep, args=(own, tmp_path, cluster), kwargs={"most": 1}, daemon=True
+                )
+                thread.start()
+                until = time.monotonic() + 60
+                while len(list(tmp_path.glob("units/[!.]*"))) < 3:
+                    assert time.monotonic() < until
+                    time.sleep(0.05)
+                scheduler.kill()
+                scheduler.wait()
+                time.sleep(2)
+                with process("scheduler", str(port)):
+                    thread.join(120)
+                    assert not thread.is_alive() and worker.poll() is None
+    finally:
+        worker.kill()
+        worker.wait()
+    all_tiny_there_once(tmp_path, own)
 
 
 def test_certificates_are_made_once_and_kept_private(tmp_path, capsys) -> None:

@@ -1,7 +1,9 @@
 """Studies: addresses, plans, what is kept on disk, and that nothing finished is done again."""
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 
 import jax
@@ -229,6 +231,25 @@ def test_what_a_killed_writer_left_is_cleared(trained, tmp_path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.parametrize("name", ["members.json", "losses.safetensors", "models.safetensors"])
+@pytest.mark.parametrize("left", [None, 0, 10, -2])
+def test_a_unit_that_was_spoilt_is_put_aside_and_trained_anew(trained, tmp_path, name, left):
+    own, (first, second), (files, others) = trained
+    both = Canned([Outcome(first, files), Outcome(second, others)])
+    sweep(own, tmp_path, both, most=1)
+    table, spoilt = (tmp_path / "table.csv").read_bytes(), tmp_path / "units" / first.name / name
+    if left is None:
+        spoilt.unlink()
+    else:
+        os.truncate(spoilt, left if left >= 0 else spoilt.stat().st_size + left)
+    assert Store(tmp_path).finished() == set(second.addresses)
+    again = sweep(own, tmp_path, Canned([Outcome(first, files)]), most=1)
+    assert (again.before, again.done) == (1, 1)
+    assert (tmp_path / "table.csv").read_bytes() == table
+    assert [one.name for one in (tmp_path / "damaged").iterdir()] == [first.name]
+    assert Store(tmp_path).load(first).rows[0]["address"] == first.addresses[0]
+
+
 def test_a_unit_that_fails_is_reported_and_the_rest_completes(tmp_path) -> None:
     def broken(width, *, key):
         raise RuntimeError("no such layer")
@@ -295,7 +316,7 @@ def test_a_file_is_swept_and_not_swept_again(tmp_path, monkeypatch, capsys) -> N
     assert not Path("results").exists()
     assert main(["sweep", "mine.py"]) == 0
     said = capsys.readouterr()
-    assert "1 units done, 0 failed" in said.out and "1 of 1 units" in said.err
+    assert "1 unit done, 0 failed" in said.out and "1 of 1 units" in said.err
     kept = {path: path.stat().st_mtime_ns for path in Path("results/mine/units").rglob("*")}
     assert main(["sweep", "mine.py"]) == 0
     assert "0 units done, 0 failed, 2 students were there" in capsys.readouterr().out
@@ -307,6 +328,8 @@ BAD = {
     "sweep broken.py": "broken.py, line 2: ZeroDivisionError",
     "sweep syntax.py": "syntax.py, line 1: SyntaxError",
     "sweep empty.py": "has no `study`",
+    "sweep leaves.py": "leaves.py, line 1: SystemExit: 0",
+    "sweep twice.py": "learning_rate holds a value twice",
     "sweep other.py": "has a study of kind int",
     "sweep wrong.py": "Study: students is a dictionary",
     "sweep mine.py --engine ray": "--engine is local or dask",
@@ -331,6 +354,9 @@ def test_bad_input_is_one_line_and_writes_nothing(words: str, tmp_path, monkeypa
     Path("syntax.py").write_text("study = (\n")
     Path("empty.py").write_text("")
     Path("other.py").write_text("study = 3\n")
+    Path("leaves.py").write_text("raise SystemExit(0)\n")
+    twice = 'axes={"learning_rate": (0.1, 0.1)}, seeds=2)'
+    Path("twice.py").write_text(FILE.replace("seeds=2)", twice))
     Path("wrong.py").write_text(FILE.replace('{"gated": gated}', "gated"))
     Path("foreign").mkdir()
     Path("foreign/thesis.txt").touch()
@@ -428,6 +454,24 @@ def test_schedules_that_hold_other_numbers_are_other_students() -> None:
         for factor in (1.0, 0.5)
     )
     assert not set(one.addresses("gated").values()) & set(two.addresses("gated").values())
+
+
+def test_studies_of_one_file_can_be_sent_by_many_threads(monkeypatch) -> None:
+    module = type(sys)("underhood_study")
+    exec("def own_work(study, unit, **options): pass", module.__dict__)
+    module.own_work.__module__ = module.__name__
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    parcels, own = [], study()
+
+    def send() -> None:
+        parcels.extend(wrapped(own, module.own_work) for _ in range(20))
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(parcels) == 80
 
 
 def test_a_worker_with_other_sources_refuses(monkeypatch) -> None:

@@ -507,6 +507,7 @@ def wrong_outputs(width, *, key):
         ({"widths": 0}, "widths holds 0"),
         ({"widths": (2.5,)}, "widths holds 2.5"),
         ({"axes": {"learning_rat": (1,)}}, "unknown axis 'learning_rat'"),
+        ({"axes": {"learning_rate": (0.1, 0.1)}}, "learning_rate holds a value twice"),
         ({"axes": {"learning_rate": {3: 0.1}}}, "learning_rate has no value for width 4"),
         ({"axes": {"learning_rate": {4: -0.1}}}, "learning_rate holds -0.1"),
         ({"axes": {"learning_rate": {4: [0.1]}}}, "learning_rate holds [0.1]; use numbers"),

@@ -277,9 +277,10 @@ def sweep_command(command: Sweep) -> int:
         with Display(len(units)) as display:
             done = sweep(study, out, opened, most=command.most, watch=display)
     for unit, reason in done.failed.items():
-        print(f"underhood: {unit} failed: {reason}.", file=sys.stderr)
+        print(f"underhood: {unit} failed: {reason.rstrip('.')}.", file=sys.stderr)
     console().print(plain_table(summary(out, study)))
-    print(f"{done.done} units done, {len(done.failed)} failed, {done.before} students were there")
+    units_done = f"{done.done} unit{'' if done.done == 1 else 's'} done"
+    print(f"{units_done}, {len(done.failed)} failed, {done.before} students were there")
     print(f"{done.table}: a row per student")
     return 0 if done.complete else 1
 

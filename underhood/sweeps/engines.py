@@ -4,6 +4,7 @@ Local     in this process, one after the other; a unit that is stopped goes on w
 Cluster   on dask.distributed (`cluster.py`)
 """
 
+import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,10 @@ class Local:
             try:
                 files = work(study, unit, out=store.scratch(unit), progress=self.progress)
             except Exception as error:
+                # A disk that is full for one unit is full for all.
+                if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    error.filename = error.filename or str(store.folder)
+                    raise
                 yield Outcome(unit, None, reason_of(error))
                 continue
             yield Outcome(unit, files, seconds=time.monotonic() - began)

@@ -24,7 +24,7 @@ def load_study(path: Path) -> Study:
         spec.loader.exec_module(module)
     except BadInput:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = line_of(error, path)
         raise BadInput(f"{path}{line}: {type(error).__name__}: {error}") from None
     study = getattr(module, "study", None)

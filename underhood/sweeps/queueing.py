@@ -17,6 +17,10 @@ must see (the home directory's .cache/underhood unless given).
 """
 
 import contextlib
+import shutil
+import signal
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +29,7 @@ from typing import Any
 
 from underhood.layers import BadInput
 from underhood.sweeps.scheduler import configure
-from underhood.sweeps.security import Certificates
+from underhood.sweeps.security import HTTP, Certificates
 from underhood.sweeps.worker import OWN
 
 KINDS = {
@@ -87,26 +91,47 @@ class Queue:
     @contextlib.contextmanager
     def opened(self, tls: Certificates, insecure: bool) -> Iterator[Any]:
         """The cluster of dask-jobqueue, with jobs in its queue."""
+        self.check_here()
         cluster = self.made(tls, insecure)
+        before = None
+        if threading.current_thread() is threading.main_thread():
+            # Jobs and keys are taken away however we are told to end.
+            before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs, interval="2s")
             yield cluster
         finally:
             with contextlib.suppress(Exception):
                 cluster.close(timeout=10)
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
 
-    def made(self, tls: Certificates, insecure: bool) -> Any:
-        """The same, before any job is submitted."""
+    def maker(self) -> Any:
+        """The class of dask-jobqueue."""
         import dask_jobqueue
         import dask_jobqueue.local
 
+        kind = KINDS[self.kind]
+        return getattr(dask_jobqueue, kind, None) or getattr(dask_jobqueue.local, kind)
+
+    def check_here(self) -> None:
+        """Refuse a machine that cannot submit jobs."""
+        command = getattr(self.maker().job_cls, "submit_command", None)
+        if command and shutil.which(command.split()[0]) is None:
+            raise BadInput(
+                f"--jobqueue: {self.kind} needs the command {command.split()[0]}, which is not "
+                "here; run this where jobs are submitted."
+            )
+
+    def made(self, tls: Certificates, insecure: bool) -> Any:
+        """The same, before any job is submitted."""
         # The scheduler lives in this process.
         configure()
         options = dict(self.options)
         options.setdefault("name", "underhood")
         options["scheduler_options"] = {
             "dashboard": False,
-            "dashboard_address": None,
+            "dashboard_address": HTTP,
             **options.get("scheduler_options", {}),
         }
         extra = [*options.pop("worker_extra_args", [])]
@@ -121,8 +146,7 @@ class Queue:
             shared = shared.expanduser()
             shared.mkdir(mode=0o700, parents=True, exist_ok=True)
             options["shared_temp_directory"] = str(shared)
-        kind = KINDS[self.kind]
-        maker = getattr(dask_jobqueue, kind, None) or getattr(dask_jobqueue.local, kind)
+        maker = self.maker()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -7,12 +7,16 @@ too: a worker with other sources would give something else under the same addres
 
 import hashlib
 import sys
+import threading
 import time
 from functools import lru_cache
 
 from underhood.sweeps.files import MODULE
 from underhood.sweeps.study import Study, code_version
 from underhood.sweeps.units import Unit, Work
+
+# cloudpickle keeps one list of modules for all threads.
+REGISTERED = threading.Lock()
 
 
 def wrapped(study: Study, own_work: Work) -> bytes:
@@ -22,11 +26,12 @@ def wrapped(study: Study, own_work: Work) -> bytes:
     module = sys.modules.get(MODULE)
     if module is None:
         return bytes(cloudpickle.dumps((code_version(), study, own_work)))
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps((code_version(), study, own_work)))
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+    with REGISTERED:
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            return bytes(cloudpickle.dumps((code_version(), study, own_work)))
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def perform(parcel: bytes, unit: Unit) -> tuple[dict[str, bytes], str, float]:

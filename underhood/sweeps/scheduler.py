@@ -12,7 +12,7 @@ import asyncio
 import sys
 
 from underhood.layers import BadInput
-from underhood.sweeps.security import Certificates, check_address
+from underhood.sweeps.security import HTTP, NOBODY, Certificates, check_address
 from underhood.sweeps.worker import TLS, certificates_of, end_with_parent
 
 LOOPBACK = "127.0.0.1"
@@ -23,12 +23,14 @@ SILENCE = "30s"
 def main(arguments: list[str]) -> int:
     """Serve until told to end."""
     parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.scheduler")
-    parser.add_argument("port", type=int)
-    parser.add_argument("--host", default=LOOPBACK)
+    parser.add_argument("port", type=int, help="to listen on, as 8786")
+    parser.add_argument(
+        "--host", default=LOOPBACK, help="to listen on; this machine alone if not given"
+    )
     parser.add_argument("--silence", default=SILENCE, help="after which a worker is given up")
     for names in TLS:
-        parser.add_argument(*names)
-    parser.add_argument("--insecure", action="store_true")
+        parser.add_argument(*names, help="a file; all three, or none")
+    parser.add_argument("--insecure", action="store_true", help="on a network without strangers")
     parser.add_argument("--with-parent", type=int, help="end when this process does")
     given = parser.parse_args(arguments)
     tls = certificates_of(given)
@@ -68,6 +70,7 @@ def configure(silence: str = SILENCE) -> None:
             # Nothing grows with the number of units.
             "distributed.admin.log-length": 0,
         }
+        | NOBODY
     )
 
 
@@ -76,7 +79,12 @@ async def serve(host: str, port: int, scheme: str, tls: Certificates) -> None:
     from distributed import Scheduler
 
     async with Scheduler(
-        host=host, port=port, protocol=f"{scheme}://", security=tls.security(), dashboard=False
+        host=host,
+        port=port,
+        protocol=f"{scheme}://",
+        security=tls.security(),
+        dashboard=False,
+        dashboard_address=HTTP,
     ) as scheduler:
         await scheduler.finished()
 

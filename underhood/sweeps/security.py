@@ -1,6 +1,7 @@
 """Who may join: loopback, or TLS with certificates, or an explicit word that neither is wanted."""
 
 import ipaddress
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,14 @@ RIGHT_WAY = (
     "use tls:// with --tls-ca, --tls-cert and --tls-key (python -m underhood.sweeps.certificates "
     "FOLDER makes them), or --insecure if everybody on that network may run code here"
 )
+
+# Every process of distributed has a server for browsers, which knows no certificates. Ours are on
+# loopback and have nothing to show.
+HTTP = "127.0.0.1:0"
+NOBODY: dict[str, list[str]] = {
+    "distributed.worker.http.routes": [],
+    "distributed.scheduler.http.routes": [],
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,7 @@ class Certificates:
         return any((self.ca, self.cert, self.key))
 
     def check(self) -> None:
-        """Refuse two of three, and files that are not there."""
+        """Refuse two of three, and files that are not there or hold something else."""
         if not self.given:
             return
         for name, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
@@ -35,6 +44,17 @@ class Certificates:
                 raise BadInput("TLS takes three files: --tls-ca, --tls-cert and --tls-key.")
             if not Path(path).is_file():
                 raise BadInput(f"--tls-{name} {path} is no file.")
+        assert self.ca and self.cert
+        try:
+            ssl.create_default_context(cafile=self.ca)
+        except (OSError, ValueError):
+            raise BadInput(f"--tls-ca {self.ca} holds no certificate.") from None
+        try:
+            ssl.create_default_context().load_cert_chain(self.cert, self.key)
+        except (OSError, ValueError):
+            raise BadInput(
+                f"--tls-cert {self.cert} and --tls-key {self.key} are no certificate with its key."
+            ) from None
 
     def security(self) -> Any:
         """Certificates for every connection, or None where there are none."""

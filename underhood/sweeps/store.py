@@ -3,6 +3,7 @@
 DIR/study.json        what is common to the study, for people; not read back
 DIR/units/NAME/       a finished unit: members.json, losses.safetensors, models.safetensors
 DIR/unfinished/NAME/  checkpoints of a unit that was trained here and stopped
+DIR/damaged/NAME/     a unit that something else has spoilt; it is trained anew
 DIR/table.csv         a row per student, written anew when a sweep ends
 DIR/lock              held by the process that writes
 
@@ -27,8 +28,8 @@ from underhood.sweeps.units import Unit
 from underhood.training import Run
 from underhood.training.storage import as_json, locked
 
-UNITS, UNFINISHED, TABLE = "units", "unfinished", "table.csv"
-OURS = {UNITS, UNFINISHED, TABLE, "study.json", "lock"}
+UNITS, UNFINISHED, DAMAGED, TABLE = "units", "unfinished", "damaged", "table.csv"
+OURS = {UNITS, UNFINISHED, DAMAGED, TABLE, "study.json", "lock"}
 
 
 class Store:
@@ -57,6 +58,7 @@ class Store:
         with locked(self.folder):
             for left in (self.folder / UNITS).glob(".*"):
                 shutil.rmtree(left, ignore_errors=True)
+            self.put_aside_damaged()
             write_atomically(self.folder / "study.json", as_json(description))
             yield self
 
@@ -69,9 +71,19 @@ class Store:
 
     def units(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         """Names and rows of all finished units."""
-        for path in sorted((self.folder / UNITS).glob("[!.]*/members.json")):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                yield path.parent.name, json.loads(path.read_text(encoding="utf-8"))["rows"]
+        for place in sorted((self.folder / UNITS).glob("[!.]*")):
+            rows = rows_of(place)
+            if rows is not None:
+                yield place.name, rows
+
+    def put_aside_damaged(self) -> None:
+        """Move units that are not whole out of the way of those that replace them."""
+        for place in sorted((self.folder / UNITS).glob("[!.]*")):
+            if rows_of(place) is None:
+                aside = self.folder / DAMAGED / place.name
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.parent.mkdir(exist_ok=True)
+                os.rename(place, aside)
 
     def finished(self) -> set[str]:
         """Addresses of all students that are here."""
@@ -91,8 +103,11 @@ class Store:
                     os.fsync(file.fileno())
             os.chmod(temporary, 0o755)
             os.rename(temporary, place)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, OSError):
+                # A full disk does not say which.
+                error.filename = error.filename or str(self.folder)
             raise
         shutil.rmtree(self.scratch(unit), ignore_errors=True)
         return True
@@ -124,3 +139,25 @@ class Store:
     def load(self, unit: Unit, make_student: Callable[..., Any] | None = None) -> Run:
         """A finished unit with its models and curves."""
         return Run.load(self.folder / UNITS / unit.name, make_student)
+
+
+def rows_of(place: Path) -> list[dict[str, Any]] | None:
+    """The rows of a finished unit; None where a file is missing, cut off, or not what it was."""
+    try:
+        members = json.loads((place / "members.json").read_text(encoding="utf-8"))
+        whole = all(is_whole(place / name) for name in members.get("sha256", ()))
+        rows: list[dict[str, Any]] = members["rows"]
+        return rows if whole and all("address" in row for row in rows) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a safetensors file is as long as its header says; its numbers are not read."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > path.stat().st_size:
+            return False
+        header = json.loads(file.read(length))
+    ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
+    return path.stat().st_size == 8 + length + max(ends, default=0)

@@ -71,6 +71,8 @@ def combine(
             places[name] = {width: [check_number(name, values[width])] for width in widths}
         elif name in NUMBERS:
             numbers = [check_number(name, value) for value in values]
+            if len(set(numbers)) < len(numbers):
+                raise BadInput(f"train: the axis {name} holds a value twice; list each once.")
             places[name] = dict.fromkeys(widths, numbers)
         else:
             known = ", ".join((*NUMBERS, TEACHER))
