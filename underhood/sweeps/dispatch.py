@@ -222,7 +222,8 @@ class Dispatcher:
                     quiet()
                 if self.workers():
                     return
-                problem = "has no worker that offers " + ", ".join(self.needs)
+                wanted = ", ".join(name for name in self.needs if name != "unit")
+                problem = f"has no worker that offers {wanted}" if wanted else "has no worker"
             except (OSError, TimeoutError, RuntimeError) as error:
                 self.disconnect()
                 problem = f"does not answer ({reason_of(error)})"
