@@ -229,7 +229,7 @@ def test_units_go_to_workers_that_offer_what_they_need(tmp_path, monkeypatch) ->
             assert len(origins) == 6 and all('"big"' in text for text in origins)
             monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 2)
             with (
-                pytest.raises(BadInput, match="no worker that offers unit, gpu"),
+                pytest.raises(BadInput, match="no worker that offers gpu"),
                 Cluster(address=address, needs="gpu").opened(),
             ):
                 pass
