@@ -3,6 +3,7 @@
 What takes longer is left to `make chaos`, here and in test_faults.py.
 """
 
+import asyncio
 import dataclasses
 import json
 import subprocess
@@ -28,6 +29,7 @@ from swept import (
 import underhood as uh
 from underhood.experiments.running import run_all
 from underhood.sweeps.cluster import Cluster
+from underhood.sweeps.dispatch import DIED, Call, Dispatcher, Job, Lost
 from underhood.sweeps.engines import Local, Outcome
 from underhood.sweeps.runs import train_on
 from underhood.sweeps.store import Store
@@ -177,3 +179,32 @@ def test_an_experiment_whose_units_fail_does_not_stop_the_others(tmp_path, capsy
     for name in names:
         assert f"{name} failed" in said
     assert said.count("units failed, the first, student") == 2 and "not today" in said
+
+
+class Gone:
+    """A future whose result was there, until its worker died."""
+
+    status = "finished"
+
+    def __init__(self, error: BaseException):
+        self.error = error
+
+    def result(self, timeout):
+        raise self.error
+
+
+def test_a_result_that_dies_with_its_worker_is_computed_again() -> None:
+    from distributed.scheduler import KilledWorker
+
+    dispatcher = Dispatcher(lambda: None, retries=2, rounds=5, needs={})
+    (unit, *_) = plan(study(seeds=1))
+    job = Job(Call(b"", lambda *_: None), unit)
+    died = dispatcher.outcome_of(Gone(KilledWorker("unit", None, 0)), job)
+    assert died.files is None and died.reason == DIED and dispatcher.again(job, died.reason)
+    # As it is when the scheduler had it computed again elsewhere, and there it raises.
+    raised = dispatcher.outcome_of(Gone(ValueError("no")), job)
+    assert raised.reason == "ValueError: no"
+    with pytest.raises(Lost):
+        dispatcher.outcome_of(Gone(asyncio.CancelledError()), job)
+    with pytest.raises(TimeoutError):
+        dispatcher.outcome_of(Gone(TimeoutError()), job)

@@ -5,6 +5,7 @@ thousand of them never lie in the scheduler's memory, and so that what comes bac
 before more is asked for.
 """
 
+import asyncio
 import contextlib
 import logging
 import queue
@@ -183,14 +184,24 @@ class Dispatcher:
 
     def outcome_of(self, future: Any, job: Job) -> Outcome:
         """What a future holds: files, or the reason why not."""
-        if future.status == "error":
-            error = future.exception(timeout=30)
-            killed = type(error).__name__ == "KilledWorker"
-            reason = DIED if killed else reason_of(error)
-            seconds = time.monotonic() - job.began
-            return Outcome(job.unit, None, reason, seconds=seconds, attempts=job.attempts)
-        files, worker, seconds = future.result(timeout=60)
-        return Outcome(job.unit, files, worker=worker, seconds=seconds, attempts=job.attempts)
+        try:
+            if future.status == "error":
+                error = future.exception(timeout=30)
+            else:
+                files, worker, seconds = future.result(timeout=60)
+                return Outcome(
+                    job.unit, files, worker=worker, seconds=seconds, attempts=job.attempts
+                )
+        except (OSError, TimeoutError, RuntimeError):
+            raise
+        except asyncio.CancelledError:
+            raise Lost from None
+        except Exception as raised:
+            # A worker that dies before its result is fetched takes the result along.
+            error = raised
+        reason = DIED if type(error).__name__ == "KilledWorker" else reason_of(error)
+        seconds = time.monotonic() - job.began
+        return Outcome(job.unit, None, reason, seconds=seconds, attempts=job.attempts)
 
     def workers(self) -> int:
         """How many workers there are that could take a unit."""

@@ -134,7 +134,8 @@ class Queue:
             "dashboard_address": HTTP,
             **options.get("scheduler_options", {}),
         }
-        extra = [*options.pop("worker_extra_args", [])]
+        # The scheduler lives in this process; when it ends, no other comes.
+        extra = [*options.pop("worker_extra_args", []), "--once"]
         extra += ["--gpu", OWN] if self.gpu else []
         if tls.given:
             options["security"] = tls.security()

@@ -57,6 +57,7 @@ def main(arguments: list[str]) -> int:
     for names in TLS:
         parser.add_argument(*names, help="a file; all three, or none")
     parser.add_argument("--insecure", action="store_true", help="on a network without strangers")
+    parser.add_argument("--once", action="store_true", help="end when the scheduler is lost")
     parser.add_argument(REJOIN, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--with-parent", type=int, help="end when this process does")
     # What dask-jobqueue says besides, and we decide ourselves.
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
         end_with_parent(given.with_parent)
     try:
         lost = asyncio.run(serve(given, resources, tls))
-        if lost and given.with_parent is None:
+        if lost and given.with_parent is None and not given.once:
             # A fresh process, so that nothing of the broken connection is left.
             again = [one for one in arguments if one != REJOIN]
             module = "underhood.sweeps.worker"
