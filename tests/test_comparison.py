@@ -286,13 +286,12 @@ class Told:
         return default
 
     def train(self, name, make_student, task, recipe, *, widths, seeds, axes, key):
-        self.asked.append((name, recipe, widths, seeds, axes["learning_rate"], key))
         rates = axes["learning_rate"]
+        self.asked.append((name, recipe, widths, seeds, list(rates), key))
         rows = [
-            {"width": width, "seed": seed, "learning_rate": rate, "parameters": 1}
-            | {"loss": self.loss(width, rate)}
-            for width in widths
-            for rate in (rates if isinstance(rates, tuple) else [rates[width]])
+            {"width": widths, "seed": seed, "learning_rate": rate, "parameters": 1}
+            | {"loss": self.loss(widths, rate)}
+            for rate in rates
             for seed in range(seeds)
         ]
         return SimpleNamespace(rows=rows, losses=np.ones((len(rows), 2)))
@@ -306,17 +305,22 @@ LOSSES = {
     32: dict(zip(GRID, (0.3, 0.2, None), strict=True)),
     64: dict(zip(GRID, (None, None, None), strict=True)),
 }
+BEST = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
 PLAN = Plan({1: (8, 16, 32, 64), 2: (8, 64)}, 4, Recipe(steps=100), GRID, 10)
 
 
+def never(*_args, **_more):
+    """No student is made."""
+    raise AssertionError
+
+
 @pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize("depth", [1, 2])
-def test_rates_are_searched_on_one_student_of_every_size(depth: int) -> None:
+@pytest.mark.parametrize("width", PLAN.widths[1])
+def test_the_rate_is_searched_on_one_student_of_every_rate(width: int) -> None:
     setting = Told(lambda width, rate: LOSSES[width][rate])
-    found = search("figure4a", ARCHITECTURES[2], depth, InContextRegression(), PLAN, 7, setting)
-    best = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
-    assert found == {width: best[width] for width in PLAN.widths[depth]}
-    asked = (f"figure4a_lru_{depth}_rates", PLAN.recipe.first(10), PLAN.widths[depth], 1, GRID, 7)
+    found = search("figure4a_lru_1", never, width, InContextRegression(), PLAN, 7, setting)
+    assert found == BEST[width]
+    asked = ("figure4a_lru_1_rates", PLAN.recipe.first(10), width, 1, list(GRID), 7)
     assert setting.asked == [asked]
 
 
@@ -325,26 +329,27 @@ def test_every_size_is_trained_at_its_own_rate() -> None:
     setting = Told(lambda width, rate: LOSSES[width][rate])
     found = compare("figure4a", InContextRegression(), PLAN, 6, setting)
     trained = [one for one in setting.asked if "rates" not in one[0]]
-    best = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
-    assert len(trained) == len(found.runs) == sum(len(one.depths) for one in ARCHITECTURES)
-    assert trained[2:4] == [
-        ("figure4a_lru_1", PLAN.recipe, (8, 16, 32, 64), 4, best, 6),
-        ("figure4a_lru_2", PLAN.recipe, (8, 64), 4, {8: 1e-1, 64: 1e-3}, 6),
-    ]
-    told = [(one.architecture, one.depth, one.width, one.seed) for one in found.students]
-    assert told == [
-        (one.name, depth, width, seed)
+    sizes = [
+        (one.name, depth, width)
         for one in ARCHITECTURES
         for depth in one.depths
         for width in PLAN.widths[depth]
-        for seed in range(4)
     ]
-    assert all(one.rate == best[one.width] for one in found.students)
+    assert len(trained) == len(found.runs) == len(sizes)
+    # Two architectures with four widths come first; then LRUs.
+    assert trained[8:14] == [
+        (f"figure4a_lru_{depth}_{width}", PLAN.recipe, width, 4, [BEST[width]], 6)
+        for depth in (1, 2)
+        for width in PLAN.widths[depth]
+    ]
+    told = [(one.architecture, one.depth, one.width, one.seed) for one in found.students]
+    assert told == [(*size, seed) for size in sizes for seed in range(4)]
+    assert all(one.rate == BEST[one.width] for one in found.students)
 
 
 @pytest.mark.usefixtures("unhooked")
 def test_a_single_rate_needs_no_search() -> None:
     plan = Plan({1: (8, 9)}, 4, Recipe(steps=100), (1e-2,), 10)
     setting = Told(None)
-    found = search("x", ARCHITECTURES[0], 1, InContextRegression(), plan, 7, setting)
-    assert found == {8: 1e-2, 9: 1e-2} and setting.asked == []
+    assert search("x", never, 8, InContextRegression(), plan, 7, setting) == 1e-2
+    assert setting.asked == []

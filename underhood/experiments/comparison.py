@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from underhood.experiments.architectures import ARCHITECTURES, Architecture
+from underhood.experiments.architectures import ARCHITECTURES, MakeStudent
 from underhood.experiments.setting import Setting
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
@@ -136,10 +136,15 @@ class Comparison:
 
 
 def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Comparison:
-    """Search the learning rates and train, for every architecture, depth and width."""
+    """Search the learning rate and train, for every architecture, depth and width."""
     seeds = setting.count(plan.seeds)
-    cells = [(one, depth) for one in ARCHITECTURES for depth in one.depths if depth in plan.widths]
-    parts = sum(4 * depth for _, depth in cells)
+    cells = [
+        (architecture, depth, width)
+        for architecture in ARCHITECTURES
+        for depth in architecture.depths
+        for width in plan.widths.get(depth, ())
+    ]
+    parts = sum(4 * depth for _, depth, _ in cells)
     done = 0.0
 
     def next_part(weight: float) -> Setting:
@@ -149,16 +154,20 @@ def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Co
 
     students: list[Student] = []
     runs: list[Run] = []
-    for architecture, depth in cells:
-        rates = search(name, architecture, depth, task, plan, key + 1, next_part(depth))
+    for architecture, depth, width in cells:
+        # A run per width: nothing is padded, each resumes by itself, and an accelerator has room
+        # for several at a time, in processes of their own.
+        run_name = f"{name}_{slug(architecture.name)}_{depth}_{width}"
+        make = architecture.make(task, depth)
+        rate = search(run_name, make, width, task, plan, key + 1, next_part(depth))
         run = next_part(3 * depth).train(
-            f"{name}_{slug(architecture.name)}_{depth}",
-            architecture.make(task, depth),
+            run_name,
+            make,
             task,
             plan.recipe,
-            widths=plan.widths[depth],
+            widths=width,
             seeds=seeds,
-            axes={"learning_rate": rates},
+            axes={"learning_rate": [rate]},
             key=key,
         )
         runs.append(run)
@@ -170,34 +179,33 @@ def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Co
 
 
 def search(
-    name: str,
-    architecture: Architecture,
-    depth: int,
+    run_name: str,
+    make: MakeStudent,
+    width: int,
     task: Task,
     plan: Plan,
     key: int,
     setting: Setting,
-) -> dict[int, float]:
-    """The best learning rate of every width."""
-    widths = plan.widths[depth]
+) -> float:
+    """The best learning rate."""
     if len(plan.rates) == 1:
-        return dict.fromkeys(widths, plan.rates[0])
+        return plan.rates[0]
     run = setting.train(
-        f"{name}_{slug(architecture.name)}_{depth}_rates",
-        architecture.make(task, depth),
+        f"{run_name}_rates",
+        make,
         task,
         plan.recipe.first(plan.search_steps),
-        widths=widths,
+        widths=width,
         seeds=1,
         axes={"learning_rate": plan.rates},
         key=key,
     )
     # A student that was lost has no loss. Of two that are equal the smaller rate is taken.
     found = [
-        (row["width"], row["loss"] if row["loss"] is not None else np.inf, row["learning_rate"])
+        (row["loss"] if row["loss"] is not None else np.inf, row["learning_rate"])
         for row in run.rows
     ]
-    return {width: min(one[1:] for one in found if one[0] == width)[1] for width in widths}
+    return min(found)[1]
 
 
 def student_of(name: str, depth: int, row: dict[str, Any], curve: np.ndarray) -> Student:
