@@ -91,6 +91,38 @@ def test_perturbed_networks_reach_machine_precision(target, form, everywhere):
         assert polished.model.neurons <= built.neurons
 
 
+@pytest.mark.parametrize(("d", "seed"), [(1, 0), (2, 1), (3, 1)])
+def test_decays_that_end_near_zero_or_one_are_set_there(d, seed):
+    task = uh.tasks.TeacherStudent(attention(d, seed), LENGTH)
+    student = perturbed(uh.compile(task.attention).layer, np.random.default_rng(seed))
+    # Too far from 0 and 1 to be set there at once.
+    decay = np.where(np.asarray(student.decay) > 0.5, 0.97, 0.03)
+    polished = uh.polish(rebuilt(student, decay=decay), task, key=jax.random.key(seed))
+    assert polished.loss < 1e-15 * task.scale
+    assert polished.rounded == polished.model.neurons
+    assert set(np.asarray(polished.model.decay)) == {0.0, 1.0}
+    small = uh.compile(task.attention).layer
+    reduced = uh.reduce(polished.model).model
+    assert (reduced.neurons, reduced.gate_width) == (small.neurons, small.gate_width)
+
+
+@pytest.mark.parametrize("kept", [0.985, 0.9, 0.015])
+def test_decays_that_the_function_needs_are_not_set_to_zero_or_one(kept):
+    source = attention(2, 0)
+    task = uh.tasks.TeacherStudent(
+        uh.LinearAttention(source.W_V, source.W_K, source.W_Q, decay=np.full(2, kept)), LENGTH
+    )
+    built = uh.compile(task.attention).layer
+    decays = np.isclose(np.asarray(built.decay), kept)
+    # From outside of what counts as nearly 0 or 1, where the first rounding cannot reach.
+    start = np.where(decays, 0.7 * kept + 0.3 * 0.5, np.asarray(built.decay))
+    polished = uh.polish(rebuilt(built, decay=start), task, key=jax.random.key(0))
+    assert decays.any() and polished.loss < 1e-18 * task.scale
+    found = np.asarray(polished.model.decay)
+    assert np.array_equal(np.isclose(found, kept, rtol=0, atol=1e-8), decays)
+    assert polished.rounded == np.sum(~decays)
+
+
 def test_pruning_too_hard_is_said_and_undone():
     task = uh.tasks.TeacherStudent(attention(2, 0), LENGTH)
     student = perturbed(uh.compile(task.attention).layer, np.random.default_rng(0))

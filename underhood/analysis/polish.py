@@ -3,7 +3,8 @@
     1. neurons without influence go                              (`influence.py`)
     2. decays within 0.02 of 0 or 1 are set to 0 or 1
     3. Levenberg–Marquardt in float64 on fresh sequences          (`variable_projection.py`)
-    4. gate outputs are the eigenvectors of the kernels found     (`gates.py`)
+    4. decays that came within 0.02 of 0 or 1 only now are set there too, if the rest can follow
+    5. gate outputs are the eigenvectors of the kernels found     (`gates.py`)
 
 Where too many neurons went, the loss stalls; then fewer go, and the result says so. Neither the
 form of attention nor the teacher's weights enter: the student sees inputs and targets.
@@ -12,6 +13,7 @@ Polishing is training of another kind, and a strong one: it may bring an untrain
 task's solution. What training had found is what `decompile` says of the network before polishing.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,8 +26,7 @@ from jaxtyping import PRNGKeyArray
 from underhood.analysis.arguments import check_gated, check_share, key_problems
 from underhood.analysis.influence import influence
 from underhood.analysis.prune import in_float64, select
-from underhood.analysis.quadratic import finite, quadratic_form
-from underhood.analysis.roles import kinds
+from underhood.analysis.quadratic import quadratic_form
 from underhood.analysis.threads import one_thread
 from underhood.analysis.variable_projection import Data, Student, minimise
 from underhood.layers import BadInput, GatedRNN
@@ -123,8 +124,8 @@ def polish(
         kept = found > threshold
         if attempts and kept.sum() == attempts[-1].neurons:
             continue
-        smaller = rounded(select(model, kept, np.ones(model.gate_width, bool)))
-        student = Student.of(smaller, kernels_of(smaller))
+        smaller = select(model, kept, np.ones(model.gate_width, bool))
+        student = Student.of(smaller, kernels_of(smaller)).rounded()
         many = sequences or sequences_needed(student, task, noisy)
         data = sample(task, fit_key, many)
 
@@ -132,11 +133,21 @@ def polish(
             if progress is not None:
                 progress(f"polish: {count} neurons, step {step}, loss {cost:.3g}")
 
-        student, costs = minimise(
-            student, data, steps=steps, target=1e-13 * ZERO * task.scale, watch=watch
+        fit = functools.partial(
+            minimise, data=data, steps=steps, target=1e-13 * ZERO * task.scale, watch=watch
         )
-        attempts.append(Attempt(threshold, int(kept.sum()), costs[-1], len(costs) - 1))
-        loss = half_mean_square(student.outputs(judge) - judge.targets)
+
+        def loss_of(student: Student) -> float:
+            return half_mean_square(student.outputs(judge) - judge.targets)
+
+        student, costs = fit(student)
+        loss, taken = loss_of(student), len(costs) - 1
+        if np.any(student.rounded().free != student.free):
+            nearer, more = fit(student.rounded())
+            taken += len(more) - 1
+            if loss_of(nearer) <= max(loss, ZERO * task.scale):
+                student, costs, loss = nearer, more, loss_of(nearer)
+        attempts.append(Attempt(threshold, int(kept.sum()), costs[-1], taken))
         if best is None or loss < best[0]:
             best = (loss, student)
         if noisy or loss <= ZERO * task.scale:
@@ -208,19 +219,6 @@ def half_mean_square(error: np.ndarray) -> float:
 
 def kernels_of(model: Any) -> np.ndarray | None:
     return quadratic_form(model).kernels if isinstance(model, GatedRNN) else None
-
-
-def rounded(model: Any) -> Any:
-    """Decays that are nearly 0 or 1 set to 0 or 1."""
-    (decay,) = finite(model, "decay")
-    kind = kinds(decay)
-    decay = np.where(kind == "memory", 1.0, np.where(kind == "query", 0.0, decay))
-    weights = {
-        name: getattr(model, name)
-        for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "W_side", "D")
-        if hasattr(model, name)
-    }
-    return type(model)(**weights, decay=decay)
 
 
 def sequences_needed(student: Student, task: Task, noisy: bool) -> int:

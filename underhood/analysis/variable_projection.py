@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from underhood.analysis.gates import eigen_gates
+from underhood.analysis.roles import kinds
 from underhood.layers import GatedRNN, SideGatedRNN
 
 
@@ -59,6 +60,12 @@ class Student:
             return cls(*inner, model.D, model.W_side)
         rows, columns = np.triu_indices(model.neurons)
         return cls(*inner, kernels[:, rows, columns])
+
+    def rounded(self) -> "Student":
+        """Decays that are nearly 0 or 1 set to 0 or 1, to stay there."""
+        kind = kinds(self.decay)
+        decay = np.where(kind == "memory", 1.0, np.where(kind == "query", 0.0, self.decay))
+        return replace(self, decay=decay, free=(decay > 0) & (decay < 1))
 
     @property
     def kernels(self) -> np.ndarray:
