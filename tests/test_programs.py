@@ -12,6 +12,7 @@ import pytest
 import underhood as uh
 from underhood.training import programs
 from underhood.training.programs import PROGRAMS, Programs, key_of
+from underhood.training.schedules import Cosine, First
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -50,6 +51,40 @@ def test_other_seeds_and_keys_use_the_same_program_and_get_the_same_bits() -> No
     assert [one for one, _ in PROGRAMS.found.values()] == [program]
     PROGRAMS.clear()
     np.testing.assert_array_equal(losses(seeds=(0, 1)), first)
+
+
+def test_the_first_steps_of_a_recipe_have_the_program_and_the_bits_of_all() -> None:
+    # 500 points of a curve both times, of one step and of two.
+    whole = RECIPE.change(steps=1_000)
+    every = losses(recipe=whole)
+    (program,) = (one for one, _ in PROGRAMS.found.values())
+    first = losses(recipe=whole.first(500))
+    assert [one for one, _ in PROGRAMS.found.values()] == [program]
+    np.testing.assert_allclose(first.reshape(1, 250, 2).mean(-1), every[:, :250], rtol=1e-6)
+    # Another schedule that happens to end there is another one.
+    other = losses(recipe=whole.change(steps=500))
+    assert len(PROGRAMS.found) == 2 and not np.allclose(other, first, rtol=1e-3)
+    # With points of one step each, to the bit.
+    whole = RECIPE.change(steps=40)
+    np.testing.assert_array_equal(
+        losses(recipe=whole.first(10)), losses(recipe=whole)[:, :10], strict=True
+    )
+
+
+def test_a_recipe_is_the_whole_of_its_first_steps() -> None:
+    recipe = RECIPE.change(steps=70)
+    assert recipe.whole is recipe
+    for steps in (1, 3, 49, 70):
+        assert recipe.first(steps).whole == recipe
+        assert recipe.first(steps).first(1).whole == recipe
+    # Made by hand, with parts that are of no one whole.
+    cosine = Cosine()
+    for one in (
+        RECIPE.change(schedule=First(cosine, 0.5)),
+        RECIPE.change(schedule=First(cosine, 0.5), decay_schedule=First(cosine, 0.25)),
+        RECIPE.change(schedule=First(cosine, 0.7), decay_schedule=First(cosine, 0.7)),
+    ):
+        assert one.whole is one
 
 
 def slower(factor):

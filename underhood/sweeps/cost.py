@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from underhood.layers.recurrence import traced_for
 from underhood.sweeps.study import Study
@@ -86,9 +85,9 @@ def step_of(study: Study, student: str, width: int, device: Device) -> Step:
     one = Ensemble(make, (Member(0, width),), (), task, recipe, jax.random.key(0))
     one.groups = ((0,),)
     given, (state,) = one.given_to((0,)), one.first_states()
-    advance = advance_program(one.students[0].static, one.task, recipe, one.window)
+    advance = advance_program(one.students[0].static, one.task, recipe)
     with traced_for(device.backend):
-        traced = jax.make_jaxpr(advance)(given, state, np.int32(0), np.int32(1))
+        traced = jax.make_jaxpr(advance)(given, state, *one.numbers(0, 1))
     return cost_of(traced.jaxpr)
 
 

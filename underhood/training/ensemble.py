@@ -132,16 +132,15 @@ class Ensemble:
 
         def program(place: int) -> Any:
             static = self.students[self.groups[place][0]].static
-            key = key_of(self.task, looks[place], self.recipe, self.window)
+            key = key_of(self.task, looks[place], self.recipe.whole)
             return PROGRAMS.get(key, (static, self.task, self.recipe), lambda: build(place, static))
 
         def build(place: int, static: Any) -> Any:
             options = compiler_options()
-            advance = advance_program(static, self.task, self.recipe, self.window)
-            ends = (np.int32(0), np.int32(1))
+            advance = advance_program(static, self.task, self.recipe)
             with precision_of(self.recipe.precision):
                 lowered = jax.jit(advance, donate_argnums=1).lower(
-                    self.given[place], states[place], *ends
+                    self.given[place], states[place], *self.numbers(0, 1)
                 )
                 try:
                     return lowered.compile(compiler_options=options)
@@ -160,15 +159,20 @@ class Ensemble:
         """All groups from one step to another."""
 
         def one(place: int) -> State:
-            ends = (np.int32(start), np.int32(stop))
             with precision_of(self.recipe.precision):
-                after = self.programs[place](self.given[place], states[place], *ends)
+                after = self.programs[place](
+                    self.given[place], states[place], *self.numbers(start, stop)
+                )
                 return jax.block_until_ready(after)
 
         if self.at_once == 1:
             return [one(place) for place in range(len(self.groups))]
         with ThreadPoolExecutor(self.at_once) as pool:
             return list(pool.map(one, range(len(self.groups))))
+
+    def numbers(self, start: int, stop: int) -> tuple[np.int32, ...]:
+        """What a program is told besides: from which step to which, and steps per point."""
+        return np.int32(start), np.int32(stop), np.int32(self.window)
 
     def by_member(self, states: list[State]) -> list[State]:
         """Every member's own state, its weights cut to their own shapes."""

@@ -2,7 +2,8 @@
 
 A step draws a batch, takes the gradient and updates the weights, for all members by vmap. Steps
 run in a loop whose ends are arguments, so one compiled program serves every chunk, and where a
-run is cut into chunks cannot change a bit of the result.
+run is cut into chunks cannot change a bit of the result. `Recipe.first`
+gives the first steps of a recipe, with the program of all.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,7 @@ class State(NamedTuple):
     curve: Float[Array, "*members windows"]
 
 
-Advance = Callable[[Given, State, Any, Any], State]
+Advance = Callable[[Given, State, Any, Any, Any], State]
 
 
 def outputs_of(student: Any, task: Task, inputs: Float[Array, "batch time d_in"]) -> Array:
@@ -53,11 +54,14 @@ def first_state(weights: Any, recipe: Recipe, windows: int) -> State:
     return State(weights, moments, jnp.asarray(ALIVE, jnp.int32), jnp.zeros(windows))
 
 
-def advance_program(static: Any, task: Task, recipe: Recipe, window: int) -> Advance:
-    """The function that takes a group from one step to another."""
+def advance_program(static: Any, task: Task, recipe: Recipe) -> Advance:
+    """The function that takes a group from one step to another, so many to a point of its curve."""
+    recipe = recipe.whole
     direction_of = recipe.optimiser.direction()
 
-    def member_step(given: Given, state: State, step: Int[Array, ""]) -> State:
+    def member_step(
+        given: Given, state: State, step: Int[Array, ""], window: Int[Array, ""]
+    ) -> State:
         now = with_teacher(task, given.teacher)
         batch = now.sample(jax.random.fold_in(given.key, step), recipe.batch)
 
@@ -92,10 +96,10 @@ def advance_program(static: Any, task: Task, recipe: Recipe, window: int) -> Adv
         curve = state.curve.at[step // window].add(jnp.where(healthy, loss, jnp.nan))
         return State(weights, moments, lost_at.astype(jnp.int32), curve)
 
-    def advance(given: Given, state: State, start: Any, stop: Any) -> State:
-        every_member = jax.vmap(member_step, in_axes=(0, 0, None))
+    def advance(given: Given, state: State, start: Any, stop: Any, window: Any) -> State:
+        every_member = jax.vmap(member_step, in_axes=(0, 0, None, None))
         return jax.lax.fori_loop(
-            start, stop, lambda step, state: every_member(given, state, step), state
+            start, stop, lambda step, state: every_member(given, state, step, window), state
         )
 
     return advance

@@ -129,6 +129,17 @@ class Recipe:
             decay_schedule=First(self.decay_schedule, part),
         )
 
+    @property
+    def whole(self) -> "Recipe":
+        """The recipe of which `first` has made this the beginning; else this one."""
+        schedule, decay = self.schedule, self.decay_schedule
+        if not (isinstance(schedule, First) and isinstance(decay, First)):
+            return self
+        steps = round(self.steps / schedule.part)
+        if decay.part != schedule.part or self.steps / steps != schedule.part:
+            return self
+        return self.change(steps=steps, schedule=schedule.of, decay_schedule=decay.of).whole
+
 
 # A large step kills the neurons that do not help, and the clipped norm lets the step be large;
 # weight decay this small changes nothing that was measured (docs/recipes.md).
