@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -28,7 +29,7 @@ from underhood.report.charts import (
     described,
     encoded,
 )
-from underhood.report.drawing import FORMATS, draw
+from underhood.report.drawing import FORMATS, draw, lay_out
 from underhood.report.figures import FIGURES, figure_of
 from underhood.report.page import SIGNS, as_json, deciding, what_we_found
 from underhood.report.sections import SECTIONS
@@ -490,6 +491,28 @@ def test_charts_have_text_alternatives() -> None:
     assert described(Matrices("weights", panels, 2)) == "weights: W (2 by 3), panel (2 by 2)."
     film = Film("memory", (panels, panels), ("1", "2"))
     assert described(film) == "memory: W (2 by 3), panel (2 by 2), in 2 frames."
+
+
+@pytest.mark.parametrize(
+    ("x", "ticks"),
+    [
+        ([8, 16, 32, 64, 128], [8, 16, 32, 64, 128]),
+        ([32], [32]),
+        # Too near to each other, and too many: powers of ten and what is between them.
+        ([6560, 7584, 8640], None),
+        (list(2.0 ** np.arange(12)), None),
+    ],
+)
+def test_few_sizes_have_a_tick_each(x: list[float], ticks: list[float] | None) -> None:
+    values = np.array(x, float)
+    one = Plot("t", Axis("width", log=True), Axis("loss"), (Series("a", values, values),))
+    figure = lay_out(Figure((one,), ""), "t")
+    (axis,) = figure.axes
+    figure.canvas.draw()
+    assert (list(axis.get_xticks()) == x) == (ticks is not None)
+    low, high = axis.get_xlim()
+    assert low < min(x) <= max(x) < high
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("count", [1, 30])

@@ -49,6 +49,8 @@ METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
 }
+# So many values of a logarithmic axis, sizes that were tried, have a tick each if it can be read.
+FEW, APART, MARGIN = 8, 1.5, 1.3
 # So many names fit a legend; curves of dozens of students speak for themselves.
 LEGEND = 20
 
@@ -155,6 +157,10 @@ def plot(axis: Any, chart: Plot) -> None:
     if chart.x.log:
         axis.set_xscale("log")
         label_powers(axis.xaxis)
+        tried = np.unique(np.concatenate([np.zeros(0), *(one.x for one in chart.series)]))
+        if 0 < len(tried) <= FEW and np.all(tried[1:] >= APART * tried[:-1]):
+            axis.set_xticks(tried)
+            axis.set_xlim(tried[0] / MARGIN, tried[-1] * MARGIN)
     if chart.y.log:
         axis.set_yscale("log")
         label_powers(axis.yaxis)
