@@ -285,6 +285,9 @@ class Told:
     def count(self, default):
         return default
 
+    def each(self, parts):
+        return [call(self) for _, call in parts]
+
     def train(self, name, make_student, task, recipe, *, widths, seeds, axes, key):
         rates = axes["learning_rate"]
         self.asked.append((name, recipe, widths, seeds, list(rates), key))

@@ -7,13 +7,14 @@ paper's: AdamW, cosine to a thousandth. Its weight decay is for Section 4.1 alon
 here.
 """
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from underhood.experiments.architectures import ARCHITECTURES, MakeStudent
+from underhood.experiments.architectures import ARCHITECTURES, Architecture, MakeStudent
 from underhood.experiments.setting import Setting
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
@@ -144,23 +145,14 @@ def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Co
         for depth in architecture.depths
         for width in plan.widths.get(depth, ())
     ]
-    parts = sum(4 * depth for _, depth, _ in cells)
-    done = 0.0
 
-    def next_part(weight: float) -> Setting:
-        nonlocal done
-        start, done = done, done + weight
-        return setting.part(start / parts, done / parts)
-
-    students: list[Student] = []
-    runs: list[Run] = []
-    for architecture, depth, width in cells:
-        # A run per width: nothing is padded, each resumes by itself, and an accelerator has room
-        # for several at a time, in processes of their own.
+    def run_of(architecture: Architecture, depth: int, width: int, setting: Setting) -> Run:
+        # A run per width: nothing is padded, each resumes by itself, and several can share an
+        # accelerator, in processes of their own.
         run_name = f"{name}_{slug(architecture.name)}_{depth}_{width}"
         make = architecture.make(task, depth)
-        rate = search(run_name, make, width, task, plan, key + 1, next_part(depth))
-        run = next_part(3 * depth).train(
+        rate = search(run_name, make, width, task, plan, key + 1, setting.part(0, 0.25))
+        return setting.part(0.25, 1).train(
             run_name,
             make,
             task,
@@ -170,12 +162,14 @@ def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Co
             axes={"learning_rate": [rate]},
             key=key,
         )
-        runs.append(run)
-        students += [
-            student_of(architecture.name, depth, row, curve)
-            for row, curve in zip(run.rows, run.losses, strict=True)
-        ]
-    return Comparison(task, tuple(students), tuple(runs), seeds)
+
+    runs = setting.each([(cell[1], functools.partial(run_of, *cell)) for cell in cells])
+    students = tuple(
+        student_of(architecture.name, depth, row, curve)
+        for (architecture, depth, _), run in zip(cells, runs, strict=True)
+        for row, curve in zip(run.rows, run.losses, strict=True)
+    )
+    return Comparison(task, students, tuple(runs), seeds)
 
 
 def search(

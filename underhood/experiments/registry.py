@@ -62,7 +62,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "figure3b": Experiment(
         "Low-rank teachers are learned in fewer neurons.",
         figure3b.run,
-        seconds(10, 30, 1000),
+        seconds(10, 30, 1100),
     ),
     "figure3c": Experiment(
         "In-context regression is learned around the low-rank construction's size.",
@@ -72,12 +72,12 @@ EXPERIMENTS: dict[str, Experiment] = {
     "figure4a": Experiment(
         "Gated RNNs mimic attention best, then LRUs with gates; LSTMs and GRUs do not.",
         figure4a.run,
-        seconds(40, 120, 2000),
+        seconds(40, 120, 3700),
     ),
     "figure4b": Experiment(
         "Nonlinear RNNs learn in context better than one gradient step; the GRU is best.",
         figure4b.run,
-        seconds(30, 165, 1300),
+        seconds(30, 165, 2400),
     ),
     "figure6": Experiment(
         "Training and validation loss of all architectures against parameters.",

@@ -2,16 +2,16 @@
 
 import dataclasses
 import difflib
+import functools
 import json
-import queue
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from underhood.experiments.beside import side_by_side
 from underhood.experiments.display import FAILED, Display
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.results import ARRAYS, Outcome, check_format, judge, write
@@ -94,22 +94,7 @@ def outcomes(names: list[str], setting: Setting, display: Display) -> Iterator[t
         yield from ((name, one(name)) for name in names)
         return
     # Experiments wait for their students most of the time; those are trained elsewhere.
-    ended: queue.SimpleQueue[tuple[str, Found | BadInput]] = queue.SimpleQueue()
-
-    def beside(name: str) -> None:
-        try:
-            ended.put((name, one(name)))
-        except BadInput as error:
-            ended.put((name, error))
-
-    for name in names:
-        # Daemons: who presses Ctrl-C does not wait for an analysis to end.
-        threading.Thread(target=beside, args=(name,), name=name, daemon=True).start()
-    for _ in names:
-        name, found = ended.get()
-        if isinstance(found, BadInput):
-            raise found
-        yield name, found
+    yield from side_by_side({name: functools.partial(one, name) for name in names})
 
 
 def check_folder(out: Path) -> None:

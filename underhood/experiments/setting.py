@@ -1,15 +1,18 @@
 """What an experiment is asked for, where runs that experiments share are kept, and who trains."""
 
 import dataclasses
+import functools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
+from underhood.experiments.beside import side_by_side
 from underhood.sweeps.engines import Engine
 from underhood.sweeps.runs import train_on
 from underhood.sweeps.study import Study
@@ -18,6 +21,7 @@ from underhood.training import Recipe, Run, train
 
 # Called with what has been done so far, of how much.
 Tick = Callable[[float, float], None]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,30 @@ class Setting:
             self.tick(start + (end - start) * done / max(total, 1e-9), 1.0)
 
         return dataclasses.replace(self, tick=tick)
+
+    def each(self, parts: Sequence[tuple[float, Callable[["Setting"], Found]]]) -> list[Found]:
+        """What parts of the experiment give, each with its weight in the progress.
+
+        One after the other in this process; on an engine, whose workers are many, side by side.
+        """
+        shares = np.array([weight for weight, _ in parts], float)
+        shares /= max(shares.sum(), 1e-9)
+        done = np.zeros(len(parts))
+
+        def own(place: int) -> "Setting":
+            def tick(part: float, total: float) -> None:
+                done[place] = part / max(total, 1e-9)
+                self.tick(float(shares @ done), 1.0)
+
+            return dataclasses.replace(self, tick=tick)
+
+        calls = {
+            place: functools.partial(call, own(place)) for place, (_, call) in enumerate(parts)
+        }
+        if self.engine is None:
+            return [call() for call in calls.values()]
+        found = dict(side_by_side(calls))
+        return [found[place] for place in calls]
 
     def runs(self, name: str) -> Path:
         """Where a training run is kept, so that it resumes and other experiments find it.
