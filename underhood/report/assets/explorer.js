@@ -168,6 +168,8 @@ export function explorer(root) {
   update(drawAttention(settings));
 }
 
+const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
 // The equation, the size, and what to know about the weights.
 function aboutLines({ settings, attention, construction, target }) {
   const { r_V, r_M } = attentionRanks(attention);
@@ -180,7 +182,9 @@ function aboutLines({ settings, attention, construction, target }) {
     parts.push(settings.form === "side"
       ? "hₜ = λ⊙hₜ₋₁ + (W_in_m xₜ)⊙(W_in_x xₜ), yₜ = D((W_side xₜ)⊙hₜ)"
       : "hₜ = λ⊙hₜ₋₁ + (W_in_m x̃ₜ)⊙(W_in_x x̃ₜ), yₜ = D((W_out_m hₜ)⊙(W_out_x hₜ)), x̃ = [x; 1]");
-    parts.push(`${neurons} neurons, ${gates} gate outputs, ${parameters} parameters: `
+    const size = [counted(neurons, "neuron"), counted(gates, "gate output"),
+      counted(parameters, "parameter")].join(", ");
+    parts.push(`${size}: `
       + `uh.compile(attention, target="${kind}", form="${form}"). ${ranks}`);
   }
   if (settings.form === "compact" && !construction.refusal) {
