@@ -1,7 +1,5 @@
 """Comparisons of architectures (Figures 4 and 6) on students made by hand."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -12,18 +10,10 @@ from underhood.experiments.architectures import (
     LRU_MLP,
     LRU_PLAIN,
 )
-from underhood.experiments.comparison import (
-    Comparison,
-    Plan,
-    Student,
-    compare,
-    search,
-    slug,
-    student_of,
-)
+from underhood.experiments.comparison import Comparison, Student
 from underhood.experiments.figure6 import EQUAL, at_equal_parameters, ratio_near
 from underhood.tasks import InContextRegression
-from underhood.training import Recipe, Run
+from underhood.training import Run
 
 TASK = InContextRegression()
 SEEDS = 4
@@ -170,40 +160,6 @@ def test_curves_have_at_most_a_hundred_points(windows: int, kept: int) -> None:
     np.testing.assert_array_equal(np.diff(arrays["curve_steps"]), every)
 
 
-def test_training_loss_is_the_mean_of_the_last_hundredth() -> None:
-    row = {"width": 8, "seed": 3, "learning_rate": 1e-3, "parameters": 80}
-    row |= {"loss": 0.25, "validation_loss": 0.5}
-    curve = np.concatenate([np.full(198, 9.0), [1.0, 2.0]])
-    found = student_of(GATED, 1, row, curve)
-    assert found == Student(GATED, 1, 8, 3, 1e-3, 80, 1.5, 0.25, 0.5)
-    # Few windows: the last one. Lost members have NaN at the end and no loss.
-    assert student_of(GATED, 1, row, curve[-5:]).training == 2.0
-    gone = {**row, "loss": None, "validation_loss": None}
-    found = student_of(GATED, 1, gone, np.append(curve, np.nan))
-    assert (found.training, found.loss, found.validation) == (None, None, None)
-    # A task without validation data of its own validates on the same.
-    del row["validation_loss"]
-    assert student_of(GATED, 1, row, curve).validation == 0.25
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("gated RNN", "gated_rnn"),
-        ("gated RNN, dense", "gated_rnn_dense"),
-        ("LRU In+Out", "lru_in_out"),
-        ("LRU In+Out MLP", "lru_in_out_mlp"),
-        (" (LSTM) ", "lstm"),
-    ],
-)
-def test_a_name_becomes_part_of_a_folder_s(name: str, expected: str) -> None:
-    assert slug(name) == expected
-
-
-def test_slugs_keep_architectures_apart() -> None:
-    assert len({slug(one.name) for one in ARCHITECTURES}) == len(ARCHITECTURES)
-
-
 # The most that counts as equal to 800 parameters.
 MOST = int(EQUAL * 800)
 GOOD, BAD = [1e-4, 1.1e-4, 1.2e-4, 1.3e-4], [1e-2, 1.1e-2, 1.2e-2, 1.3e-2]
@@ -270,89 +226,3 @@ def test_a_ratio_of_no_students_differs_and_of_few_seeds_is_not_judged() -> None
     assert ratio_near(lost, None, "what", 1.0).verdict == "differs"
     few = comparison(group(GATED, 8, [0.1] * 3, ratio=1.0), seeds=3)
     assert ratio_near(few, None, "what", 1.0).verdict == "not judged"
-
-
-class Told:
-    """A setting that trains nothing: every loss is given, and what was asked for is kept."""
-
-    def __init__(self, loss):
-        self.loss, self.asked = loss, []
-
-    def part(self, start, end):
-        assert 0 <= start < end <= 1 + 1e-9
-        return self
-
-    def count(self, default):
-        return default
-
-    def each(self, parts):
-        return [call(self) for _, call in parts]
-
-    def train(self, name, make_student, task, recipe, *, widths, seeds, axes, key):
-        rates = axes["learning_rate"]
-        self.asked.append((name, recipe, widths, seeds, list(rates), key))
-        rows = [
-            {"width": widths, "seed": seed, "learning_rate": rate, "parameters": 1}
-            | {"loss": self.loss(widths, rate)}
-            for rate in rates
-            for seed in range(seeds)
-        ]
-        return SimpleNamespace(rows=rows, losses=np.ones((len(rows), 2)))
-
-
-# By width and rate: the wide are lost where the narrow learn best, and two rates are alike for 16.
-GRID = (1e-3, 1e-2, 1e-1)
-LOSSES = {
-    8: dict(zip(GRID, (0.3, 0.2, 0.1), strict=True)),
-    16: dict(zip(GRID, (0.3, 0.2, 0.2), strict=True)),
-    32: dict(zip(GRID, (0.3, 0.2, None), strict=True)),
-    64: dict(zip(GRID, (None, None, None), strict=True)),
-}
-BEST = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
-PLAN = Plan({1: (8, 16, 32, 64), 2: (8, 64)}, 4, Recipe(steps=100), GRID, 10)
-
-
-def never(*_args, **_more):
-    """No student is made."""
-    raise AssertionError
-
-
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize("width", PLAN.widths[1])
-def test_the_rate_is_searched_on_one_student_of_every_rate(width: int) -> None:
-    setting = Told(lambda width, rate: LOSSES[width][rate])
-    found = search("figure4a_lru_1", never, width, InContextRegression(), PLAN, 7, setting)
-    assert found == BEST[width]
-    asked = ("figure4a_lru_1_rates", PLAN.recipe.first(10), width, 1, list(GRID), 7)
-    assert setting.asked == [asked]
-
-
-@pytest.mark.usefixtures("unhooked")
-def test_every_size_is_trained_at_its_own_rate() -> None:
-    setting = Told(lambda width, rate: LOSSES[width][rate])
-    found = compare("figure4a", InContextRegression(), PLAN, 6, setting)
-    trained = [one for one in setting.asked if "rates" not in one[0]]
-    sizes = [
-        (one.name, depth, width)
-        for one in ARCHITECTURES
-        for depth in one.depths
-        for width in PLAN.widths[depth]
-    ]
-    assert len(trained) == len(found.runs) == len(sizes)
-    # Two architectures with four widths come first; then LRUs.
-    assert trained[8:14] == [
-        (f"figure4a_lru_{depth}_{width}", PLAN.recipe, width, 4, [BEST[width]], 6)
-        for depth in (1, 2)
-        for width in PLAN.widths[depth]
-    ]
-    told = [(one.architecture, one.depth, one.width, one.seed) for one in found.students]
-    assert told == [(*size, seed) for size in sizes for seed in range(4)]
-    assert all(one.rate == BEST[one.width] for one in found.students)
-
-
-@pytest.mark.usefixtures("unhooked")
-def test_a_single_rate_needs_no_search() -> None:
-    plan = Plan({1: (8, 9)}, 4, Recipe(steps=100), (1e-2,), 10)
-    setting = Told(None)
-    assert search("x", never, 8, InContextRegression(), plan, 7, setting) == 1e-2
-    assert setting.asked == []

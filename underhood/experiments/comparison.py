@@ -1,21 +1,12 @@
-"""Every architecture on one task (Figures 4 and 6): one or two layers, several widths and seeds.
+"""Students of every architecture on one task (Figures 4 and 6): who they are, and their losses."""
 
-The learning rate of an architecture at a depth and width is the best of a small grid: of students
-that are not judged, one per rate, each trained for the first tenth of the steps or so of the very
-run that follows, under its schedule. What is not stable there is not chosen. Everything else is the
-paper's: AdamW, cosine to a thousandth. Its weight decay is for Section 4.1 alone, so there is none
-here.
-"""
-
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from underhood.experiments.architectures import ARCHITECTURES, Architecture, MakeStudent
-from underhood.experiments.setting import Setting
+from underhood.experiments.architectures import ARCHITECTURES
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
 
@@ -48,12 +39,13 @@ class Student:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All students of a task and the runs they come from."""
+    """All students of a task and the runs they come from; in words, what broke at which rate."""
 
     task: Task
     students: tuple[Student, ...]
     runs: tuple[Run, ...]
     seeds: int
+    broke: tuple[str, ...] = ()
 
     def pick(self, name: str, depth: int | None = None, width: int | None = None) -> list[Student]:
         """The students of an architecture, of one depth and width if given."""
@@ -134,91 +126,3 @@ class Comparison:
         found["curves"] = curves[:, every - 1 :: every].astype(np.float32)
         found["curve_steps"] = self.runs[0].steps[every - 1 :: every]
         return found
-
-
-def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Comparison:
-    """Search the learning rate and train, for every architecture, depth and width."""
-    seeds = setting.count(plan.seeds)
-    cells = [
-        (architecture, depth, width)
-        for architecture in ARCHITECTURES
-        for depth in architecture.depths
-        for width in plan.widths.get(depth, ())
-    ]
-
-    def run_of(architecture: Architecture, depth: int, width: int, setting: Setting) -> Run:
-        # A run per width: nothing is padded, each resumes by itself, and several can share an
-        # accelerator, in processes of their own.
-        run_name = f"{name}_{slug(architecture.name)}_{depth}_{width}"
-        make = architecture.make(task, depth)
-        rate = search(run_name, make, width, task, plan, key + 1, setting.part(0, 0.25))
-        return setting.part(0.25, 1).train(
-            run_name,
-            make,
-            task,
-            plan.recipe,
-            widths=width,
-            seeds=seeds,
-            axes={"learning_rate": [rate]},
-            key=key,
-        )
-
-    runs = setting.each([(cell[1], functools.partial(run_of, *cell)) for cell in cells])
-    students = tuple(
-        student_of(architecture.name, depth, row, curve)
-        for (architecture, depth, _), run in zip(cells, runs, strict=True)
-        for row, curve in zip(run.rows, run.losses, strict=True)
-    )
-    return Comparison(task, students, tuple(runs), seeds)
-
-
-def search(
-    run_name: str,
-    make: MakeStudent,
-    width: int,
-    task: Task,
-    plan: Plan,
-    key: int,
-    setting: Setting,
-) -> float:
-    """The best learning rate."""
-    if len(plan.rates) == 1:
-        return plan.rates[0]
-    run = setting.train(
-        f"{run_name}_rates",
-        make,
-        task,
-        plan.recipe.first(plan.search_steps),
-        widths=width,
-        seeds=1,
-        axes={"learning_rate": plan.rates},
-        key=key,
-    )
-    # A student that was lost has no loss. Of two that are equal the smaller rate is taken.
-    found = [
-        (row["loss"] if row["loss"] is not None else np.inf, row["learning_rate"])
-        for row in run.rows
-    ]
-    return min(found)[1]
-
-
-def student_of(name: str, depth: int, row: dict[str, Any], curve: np.ndarray) -> Student:
-    """A member of a run. Training loss: the mean over the last hundredth of the steps."""
-    last = float(np.mean(curve[-max(len(curve) // 100, 1) :]))
-    return Student(
-        name,
-        depth,
-        row["width"],
-        row["seed"],
-        row["learning_rate"],
-        row["parameters"],
-        last if np.isfinite(last) else None,
-        row["loss"],
-        row.get("validation_loss", row["loss"]),
-    )
-
-
-def slug(name: str) -> str:
-    """An architecture's name as part of a folder's."""
-    kept = "".join(one if one.isalnum() else "_" for one in name.lower())
-    return "_".join(part for part in kept.split("_") if part)

@@ -16,7 +16,8 @@ from underhood.experiments.architectures import (
     LRU_PLAIN,
     LSTM_,
 )
-from underhood.experiments.comparison import Comparison, Plan, compare
+from underhood.experiments.comparison import Comparison, Plan
+from underhood.experiments.protocol import compare
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.verdicts import Number, alike, ordered
@@ -79,7 +80,7 @@ def run(setting: Setting) -> Outcome:
     return Outcome(
         tuple(numbers),
         tuple(found.rows()),
-        notes_on(found, plan, "million"),
+        notes_on(found, plan, "million", "at the largest width of each depth"),
         tuple(range(found.seeds)),
         plan.recipe.steps,
         found.arrays(),
@@ -92,15 +93,15 @@ def losses(found: Comparison, name: str, depth: int) -> list[float]:
     return found.values(found.widest(name, depth), "loss")
 
 
-def notes_on(found: Comparison, plan: Plan, paper: str) -> tuple[str, ...]:
-    """Steps and learning rates, in words."""
-    notes = [
-        f"{plan.recipe.steps:,} updates, against the paper's {paper}; judged at the largest width."
-    ]
+def notes_on(found: Comparison, plan: Plan, paper: str, where: str) -> tuple[str, ...]:
+    """Steps, sizes that are judged, and learning rates, in words."""
+    notes = [f"{plan.recipe.steps:,} updates, against the paper's {paper}; judged {where}."]
     if len(plan.rates) > 1:
         grid = ", ".join(f"{rate:g}" for rate in plan.rates)
         notes.append(
             f"The rate of each depth and width: the best of {grid} after the first "
-            f"{plan.search_steps:,} updates of one student that is not judged."
+            f"{plan.search_steps:,} updates of one student that is not judged. Where the training "
+            "loss of a student ends above twice its lowest, its size is trained again at the next "
+            f"smaller rate; so it was for {'; '.join(found.broke) or 'none'}."
         )
     return tuple(notes)

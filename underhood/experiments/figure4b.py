@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from underhood.experiments.architectures import GATED, GRU_, LRU_IN_OUT, LRU_MLP, LRU_PLAIN, LSTM_
-from underhood.experiments.comparison import Comparison, Plan, compare
+from underhood.experiments.comparison import Comparison, Plan
 from underhood.experiments.figure4a import RATES, notes_on
+from underhood.experiments.protocol import compare
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.verdicts import Number, below, near, ordered
@@ -34,6 +35,7 @@ PLANS = {
 }
 STUDENTS = 541
 MEASURE = "validation"
+WHERE = "at each architecture's best size, pairs of LRUs at the largest width of each depth"
 
 
 def comparison(setting: Setting) -> Comparison:
@@ -82,7 +84,7 @@ def run(setting: Setting) -> Outcome:
     return Outcome(
         tuple(numbers),
         tuple(rows),
-        notes_on(found, plan, "300,000"),
+        notes_on(found, plan, "300,000", WHERE),
         tuple(range(found.seeds)),
         plan.recipe.steps,
         {**found.arrays(), "gradient_step": np.array(line)},

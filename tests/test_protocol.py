@@ -1,0 +1,200 @@
+"""The protocol of comparisons: rates, runs by size, and what is done about students that break."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from underhood.experiments.architectures import ARCHITECTURES, GATED
+from underhood.experiments.comparison import Plan, Student
+from underhood.experiments.figure4a import notes_on
+from underhood.experiments.protocol import broken, compare, hundredths, search, slug, student_of
+from underhood.tasks import InContextRegression
+from underhood.training import Recipe
+
+
+class Told:
+    """A setting that trains nothing: every loss is given, and what was asked for is kept."""
+
+    def __init__(self, loss, curve=lambda width, rate, seed: np.ones(2)):
+        self.loss, self.curve, self.asked = loss, curve, []
+
+    def part(self, start, end):
+        assert 0 <= start < end <= 1 + 1e-9
+        return self
+
+    def count(self, default):
+        return default
+
+    def each(self, parts):
+        return [call(self) for _, call in parts]
+
+    def train(self, name, make_student, task, recipe, *, widths, seeds, axes, key):
+        rates = axes["learning_rate"]
+        self.asked.append((name, recipe, widths, seeds, list(rates), key))
+        rows = [
+            {"width": widths, "seed": seed, "learning_rate": rate, "parameters": 1}
+            | {"loss": self.loss(widths, rate)}
+            for rate in rates
+            for seed in range(seeds)
+        ]
+        curves = [self.curve(widths, row["learning_rate"], row["seed"]) for row in rows]
+        return SimpleNamespace(rows=rows, losses=np.array(curves))
+
+
+# By width and rate: the wide are lost where the narrow learn best, and two rates are alike for 16.
+GRID = (1e-3, 1e-2, 1e-1)
+LOSSES = {
+    8: dict(zip(GRID, (0.3, 0.2, 0.1), strict=True)),
+    16: dict(zip(GRID, (0.3, 0.2, 0.2), strict=True)),
+    32: dict(zip(GRID, (0.3, 0.2, None), strict=True)),
+    64: dict(zip(GRID, (None, None, None), strict=True)),
+}
+BEST = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
+PLAN = Plan({1: (8, 16, 32, 64), 2: (8, 64)}, 4, Recipe(steps=100), GRID, 10)
+
+
+def never(*_args, **_more):
+    """No student is made."""
+    raise AssertionError
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("width", PLAN.widths[1])
+def test_the_rate_is_searched_on_one_student_of_every_rate(width: int) -> None:
+    setting = Told(lambda width, rate: LOSSES[width][rate])
+    found = search("figure4a_lru_1", never, width, InContextRegression(), PLAN, 7, setting)
+    assert found == BEST[width]
+    asked = ("figure4a_lru_1_rates", PLAN.recipe.first(10), width, 1, list(GRID), 7)
+    assert setting.asked == [asked]
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_every_size_is_trained_at_its_own_rate() -> None:
+    setting = Told(lambda width, rate: LOSSES[width][rate])
+    found = compare("figure4a", InContextRegression(), PLAN, 6, setting)
+    trained = [one for one in setting.asked if "rates" not in one[0]]
+    sizes = [
+        (one.name, depth, width)
+        for one in ARCHITECTURES
+        for depth in one.depths
+        for width in PLAN.widths[depth]
+    ]
+    assert len(trained) == len(found.runs) == len(sizes)
+    # Two architectures with four widths come first; then LRUs.
+    assert trained[8:14] == [
+        (f"figure4a_lru_{depth}_{width}", PLAN.recipe, width, 4, [BEST[width]], 6)
+        for depth in (1, 2)
+        for width in PLAN.widths[depth]
+    ]
+    told = [(one.architecture, one.depth, one.width, one.seed) for one in found.students]
+    assert told == [(*size, seed) for size in sizes for seed in range(4)]
+    assert all(one.rate == BEST[one.width] for one in found.students)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_a_single_rate_needs_no_search() -> None:
+    plan = Plan({1: (8, 9)}, 4, Recipe(steps=100), (1e-2,), 10)
+    setting = Told(None)
+    assert search("x", never, 8, InContextRegression(), plan, 7, setting) == 1e-2
+    assert setting.asked == []
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
+    # Of width 8 one seed breaks at the best rate; of 16 all are lost at that; of 32 all break.
+    def curve(width: int, rate: float, seed: int) -> np.ndarray:
+        bad = {8: rate > 1e-2 and seed == 2, 16: rate > 1e-3, 32: True}.get(width, False)
+        return np.array([1.0, 0.1, (np.nan if width == 16 else 0.3) if bad else 0.1])
+
+    plan = Plan({1: (8, 16, 32, 64)}, 4, Recipe(steps=100), GRID, 10)
+    setting = Told(lambda width, rate: LOSSES[width][rate], curve)
+    found = compare("x", InContextRegression(), plan, 6, setting)
+    trained = [(name, *rates) for name, _, _, _, rates, _ in setting.asked if "gru" in name]
+    assert [one for one in trained if "rates" not in one[0]] == [
+        ("x_gru_1_8", 1e-1),
+        ("x_gru_1_8_at_0.01", 1e-2),
+        ("x_gru_1_16", 1e-2),
+        ("x_gru_1_16_at_0.001", 1e-3),
+        ("x_gru_1_32", 1e-2),
+        ("x_gru_1_32_at_0.001", 1e-3),
+        ("x_gru_1_64", 1e-3),
+    ]
+    # The last that was tried is judged, whatever became of it, at the rate that it had.
+    rates = {8: 1e-2, 16: 1e-3, 32: 1e-3, 64: 1e-3}
+    assert all(one.rate == rates[one.width] for one in found.students)
+    assert len(found.runs) == 4 * len(ARCHITECTURES)
+    assert [one for one in found.broke if one.startswith("GRU")] == [
+        "GRU, 1 × 8, at 0.1",
+        "GRU, 1 × 16, at 0.01",
+        "GRU, 1 × 32, at 0.01",
+        "GRU, 1 × 32, at 0.001",
+    ]
+    (_, note) = notes_on(found, plan, "million", "somewhere")
+    assert "GRU, 1 × 8, at 0.1; GRU, 1 × 16, at 0.01" in note
+
+
+@pytest.mark.parametrize(
+    ("curve", "expected"),
+    [
+        ([1.0, 0.5, 0.1], False),
+        # Never learnt, learnt and a little worse at the end, recovered: not broken.
+        ([1.0, 1.0, 1.0], False),
+        ([1.0, 0.1, 0.19], False),
+        ([1.0, 0.1, 5.0, 0.1], False),
+        ([0.0, 0.0], False),
+        ([1.0, 0.1, 0.21], True),
+        ([1.0, 0.1, np.nan], True),
+        ([np.nan], True),
+        ([1.0, 0.1, np.inf], True),
+    ],
+)
+def test_a_student_is_broken_if_it_ends_far_above_its_lowest(curve, expected: bool) -> None:
+    assert broken(np.array(curve)) is expected
+    # A hundredth of the steps counts as one.
+    long = np.repeat(curve, 100)
+    assert broken(long) is expected
+    if np.all(np.isfinite(curve)):
+        long[-1] *= 1.1
+        assert broken(long) is expected
+
+
+def test_hundredths_end_with_the_last_step() -> None:
+    assert hundredths(np.arange(5.0)).tolist() == [0, 1, 2, 3, 4]
+    found = hundredths(np.arange(250.0))
+    assert len(found) == 125 and found[-1] == 248.5
+    assert hundredths(np.arange(301.0))[[0, -1]].tolist() == [2.0, 299.0]
+
+
+def test_training_loss_is_the_mean_of_the_last_hundredth() -> None:
+    row = {"width": 8, "seed": 3, "learning_rate": 1e-3, "parameters": 80}
+    row |= {"loss": 0.25, "validation_loss": 0.5}
+    curve = np.concatenate([np.full(198, 9.0), [1.0, 2.0]])
+    found = student_of(GATED, 1, row, curve)
+    assert found == Student(GATED, 1, 8, 3, 1e-3, 80, 1.5, 0.25, 0.5)
+    # Few windows: the last one. Lost members have NaN at the end and no loss.
+    assert student_of(GATED, 1, row, curve[-5:]).training == 2.0
+    gone = {**row, "loss": None, "validation_loss": None}
+    found = student_of(GATED, 1, gone, np.append(curve, np.nan))
+    assert (found.training, found.loss, found.validation) == (None, None, None)
+    # A task without validation data of its own validates on the same.
+    del row["validation_loss"]
+    assert student_of(GATED, 1, row, curve).validation == 0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gated RNN", "gated_rnn"),
+        ("gated RNN, dense", "gated_rnn_dense"),
+        ("LRU In+Out", "lru_in_out"),
+        ("LRU In+Out MLP", "lru_in_out_mlp"),
+        (" (LSTM) ", "lstm"),
+    ],
+)
+def test_a_name_becomes_part_of_a_folder_s(name: str, expected: str) -> None:
+    assert slug(name) == expected
+
+
+def test_slugs_keep_architectures_apart() -> None:
+    assert len({slug(one.name) for one in ARCHITECTURES}) == len(ARCHITECTURES)
