@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import safetensors.numpy
 
@@ -9,6 +10,7 @@ from underhood.cli import main
 from underhood.experiments import results, running, verdicts
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.results import Outcome
+from underhood.layers.checks import BadInput
 
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}
 
@@ -50,6 +52,72 @@ def test_a_failing_experiment_gives_status_1_and_the_others_still_run(
     assert not (tmp_path / "table3").exists()
     assert (tmp_path / "reverse" / "result.json").exists()
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def fails_with(error: Exception):
+    def run(_setting):
+        raise error
+
+    return type(EXPERIMENTS["table3"])("breaks", run, {})
+
+
+def test_one_that_is_refused_does_not_stop_the_others(tmp_path, capsys, monkeypatch) -> None:
+    number = verdicts.at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4)
+    works = type(EXPERIMENTS["table3"])("works", lambda *_: Outcome((number,)), {})
+    damaged = BadInput("members.json cannot be read; remove it.")
+    for name, one in (
+        ("table1", fails_with(damaged)),
+        ("table2", fails_with(damaged)),
+        ("table3", works),
+        ("reverse", works),
+    ):
+        monkeypatch.setitem(EXPERIMENTS, name, one)
+    # A file stands where the folder of a result should.
+    (tmp_path / "reverse").write_text("mine")
+    (tmp_path / "table3").mkdir()
+    command = ["reproduce", "table1", "table2", "reverse", "table3", "--out", str(tmp_path)]
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    assert "underhood: table1, table2: members.json cannot be read; remove it.\n" in said
+    assert "underhood: reverse: cannot use" in said and "Traceback" not in said
+    assert (tmp_path / "table3" / "result.json").exists()
+    # Where nothing could be done, one line and status 2.
+    assert main(["reproduce", "table1", "table2", "--out", str(tmp_path)]) == 2
+    assert "underhood: members.json cannot be read; remove it.\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "another's"])
+def test_a_result_without_its_arrays_is_not_finished(damage, tmp_path, monkeypatch, capsys) -> None:
+    runs = []
+
+    def count(_setting):
+        runs.append(1)
+        return Outcome((), arrays={"curve": np.arange(100.0)})
+
+    monkeypatch.setitem(EXPERIMENTS, "table3", type(EXPERIMENTS["table3"])("counts", count, {}))
+    for module in (running, results):
+        monkeypatch.setattr(module, "provenance", lambda: {"commit": "a" * 40})
+    command = ["reproduce", "table3", "--out", str(tmp_path), "--resume"]
+    assert main(command) == 0 and main(command) == 0 and len(runs) == 1
+    path = tmp_path / "table3" / "arrays.safetensors"
+    whole = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(whole[:-8])
+    else:
+        safetensors.numpy.save_file({"curve": np.arange(99.0)}, path)
+    assert main(command) == 0 and len(runs) == 2
+    assert path.read_bytes() == whole
+    capsys.readouterr()
+
+
+def test_a_page_of_somebody_else_is_not_replaced(tmp_path, capsys) -> None:
+    (tmp_path / "report.html").write_text("<html>mine</html>")
+    assert main(["reproduce", "reverse", "--scale", "smoke", "--out", str(tmp_path)]) == 2
+    assert "report.html is no report of ours; move it" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "<html>mine</html>"
 
 
 def test_strict_gives_status_1_when_a_claim_differs(tmp_path, monkeypatch, capsys) -> None:
@@ -98,10 +166,18 @@ def test_finished_results_are_kept_on_resume(tmp_path, monkeypatch, capsys) -> N
     command = ["reproduce", "table3", "--out", str(tmp_path)]
     assert main(command) == 0 and len(runs) == 1
     assert main([*command, "--resume"]) == 0 and len(runs) == 1
-    # Other seeds, another scale, another commit, a changed tree, or no wish to resume: run again.
+    # Other seeds, a larger scale, another commit, a changed tree, or no wish to resume: run again.
     assert main([*command, "--resume", "--seeds", "3"]) == 0 and len(runs) == 2
     assert main([*command, "--resume"]) == 0 and len(runs) == 3
-    assert main([*command, "--resume", "--scale", "smoke"]) == 0 and len(runs) == 4
+    capsys.readouterr()
+    before = (tmp_path / "table3" / "result.json").read_bytes()
+    assert main([*command, "--resume", "--scale", "smoke"]) == 2 and len(runs) == 3
+    said = capsys.readouterr().err
+    assert "at quick scale" in said and "--out" in said and said.count("\n") == 1
+    assert (tmp_path / "table3" / "result.json").read_bytes() == before
+    assert main([*command, "--resume", "--scale", "paper"]) == 0 and len(runs) == 4
+    assert main([*command, "--resume"]) == 2 and len(runs) == 4
+    (tmp_path / "table3" / "result.json").unlink()
     assert main([*command, "--resume"]) == 0 and len(runs) == 5
     commit = "b" * 40
     assert main([*command, "--resume"]) == 0 and len(runs) == 6

@@ -172,7 +172,7 @@ def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.registry import EXPERIMENTS, SCALES
     from underhood.experiments.running import run_all, suggest
     from underhood.experiments.verdicts import DIFFERS
-    from underhood.report.build import build
+    from underhood.report.build import build, is_report
     from underhood.report.results import find
     from underhood.report.terminal import console, details, summary_table, verdict_table
     from underhood.sweeps.commands import engine_of
@@ -186,6 +186,9 @@ def reproduce_command(command: Reproduce) -> int:
     if command.seeds is not None and command.seeds < 1:
         raise BadInput(f"--seeds must be at least 1, not {command.seeds}.")
     out = command.out or Path("results") / command.scale
+    page = out / "report.html"
+    if page.is_file() and not is_report(page):
+        raise BadInput(f"{page} is no report of ours; move it, or choose another --out.")
     started = time.monotonic()
     with engine_of(command) as engine:
         results = run_all(
@@ -203,7 +206,7 @@ def reproduce_command(command: Reproduce) -> int:
     screen.print(verdict_table(results))
     screen.print(summary_table(results, names))
     try:
-        built = build(find(out), out / "report.html")
+        built = build(find(out), page)
         print(f"{built.page}: the page; {out}/NAME/figure.pdf, .svg, .png: figures for print")
     except Exception as error:
         # Results are written by now, and worth more than their pictures.

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from underhood.experiments.verdicts import NOT_JUDGED, Number, overall
@@ -122,10 +124,14 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def check_format(path: Path) -> None:
-    """Refuse to replace a result that a later version wrote."""
+def check_replaceable(path: Path, smaller: Sequence[str]) -> None:
+    """Refuse to replace a result of a later version, or by one of a smaller scale than its own.
+
+    smaller: the scales up to the one that is asked for
+    """
     try:
-        written = json.loads(path.read_text(encoding="utf-8")).get("format", 0)
+        held = json.loads(path.read_text(encoding="utf-8"))
+        written, scale = held.get("format", 0), held.get("scale")
     except (OSError, ValueError, AttributeError):
         return
     if isinstance(written, int) and written > FORMAT:
@@ -133,3 +139,17 @@ def check_format(path: Path) -> None:
             f"{path} has format {written}, and this version knows {FORMAT}: update underhood, or "
             "choose another folder with --out."
         )
+    if isinstance(scale, str) and scale not in smaller:
+        raise BadInput(
+            f"{path} is a result at {scale} scale, which one at {smaller[-1]} scale would replace: "
+            "choose another folder with --out, or remove it."
+        )
+
+
+def shapes_in(path: Path) -> dict[str, list[int]]:
+    """Names and shapes of arrays in a file; none where it cannot be read."""
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            return {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError):
+        return {}

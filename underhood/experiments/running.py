@@ -13,8 +13,15 @@ from typing import Any
 
 from underhood.experiments.beside import side_by_side
 from underhood.experiments.display import FAILED, Display
-from underhood.experiments.registry import EXPERIMENTS
-from underhood.experiments.results import ARRAYS, Outcome, check_format, judge, write
+from underhood.experiments.registry import EXPERIMENTS, SCALES
+from underhood.experiments.results import (
+    ARRAYS,
+    Outcome,
+    check_replaceable,
+    judge,
+    shapes_in,
+    write,
+)
 from underhood.experiments.setting import Setting
 from underhood.layers.checks import BadInput
 from underhood.sweeps.engines import Engine
@@ -42,12 +49,14 @@ def run_all(
 ) -> list[dict[str, Any]]:
     """The results of those that did not fail, as they were written.
 
+    One that fails does not stop the others: it is told on stderr. Where all are refused, so are we.
+
     resume    those that are finished, at this scale, with these seeds and by this commit, are read
     engine    who trains, all experiments side by side; None: this process, one after the other
     """
     check_folder(out)
     for name in names:
-        check_format(out / name / "result.json")
+        check_replaceable(out / name / "result.json", SCALES[: SCALES.index(scale) + 1])
     now = provenance()["commit"] if resume else None
     results = {
         name: done
@@ -60,18 +69,35 @@ def run_all(
             display.finish(name, f"{done['verdict']}, finished before")
         left = [name for name in names if name not in results]
         setting = Setting(scale, seeds, out, lambda done, total: None, engine)
+        refused: dict[str, list[str]] = {}
         for name, found in outcomes(left, setting, display):
-            if isinstance(found, Exception):
-                # One experiment that fails does not stop the others.
+            try:
+                if isinstance(found, Exception):
+                    raise found
+                outcome, seconds = found
+                judged = judge(name, scale, outcome, seconds, asked=seeds)
+                results[name] = write(judged, out)
+                display.finish(name, judged.verdict)
+            except (BadInput, OSError) as error:
                 display.finish(name, FAILED)
-                told = "".join(traceback.format_exception(found))
+                refused.setdefault(in_words(error), []).append(name)
+            except Exception as error:
+                display.finish(name, FAILED)
+                told = "".join(traceback.format_exception(error))
                 print(f"{name} failed:\n{told}", file=sys.stderr)
-                continue
-            outcome, seconds = found
-            judged = judge(name, scale, outcome, seconds, asked=seeds)
-            results[name] = write(judged, out)
-            display.finish(name, judged.verdict)
+    if sum(map(len, refused.values())) == len(names):
+        raise BadInput(" ".join(refused))
+    for problem, whose in refused.items():
+        print(f"underhood: {', '.join(whose)}: {problem}", file=sys.stderr)
     return [results[name] for name in names if name in results]
+
+
+def in_words(error: Exception) -> str:
+    """One line for what the user, or the disk, is to blame for."""
+    if isinstance(error, OSError):
+        where = f" {error.filename}" if error.filename else ""
+        return f"cannot use{where}: {error.strerror or error}."
+    return str(error)
 
 
 Found = tuple[Outcome, float] | Exception
@@ -85,8 +111,6 @@ def outcomes(names: list[str], setting: Setting, display: Display) -> Iterator[t
         own = dataclasses.replace(setting, tick=display.start(name))
         try:
             return EXPERIMENTS[name].run(own), time.monotonic() - started
-        except BadInput:
-            raise
         except Exception as error:
             return error
 
@@ -130,7 +154,7 @@ def finished(
         same = result["scale"] == scale and origin["asked"] == seeds
         whole = {"experiment", "verdict", "numbers", "rows", "notes", "arrays"} <= result.keys()
         # Figures are drawn from the arrays; without them it is not finished.
-        whole = whole and (not result["arrays"] or (path.parent / ARRAYS).exists())
+        whole = whole and shapes_in(path.parent / ARRAYS) == result["arrays"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     # A changed source tree has no name to compare.
