@@ -1,6 +1,10 @@
 """Experiments at smoke scale, their files, and the rules that judge them."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -110,6 +114,26 @@ def test_a_result_without_its_arrays_is_not_finished(damage, tmp_path, monkeypat
     assert main(command) == 0 and len(runs) == 2
     assert path.read_bytes() == whole
     capsys.readouterr()
+
+
+def test_two_interrupts_are_one(tmp_path) -> None:
+    words = ["reproduce", "figure3b", "--scale", "smoke", "--out", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "underhood", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever runs the tests in the background has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert "figure3b: runs" in process.stderr.readline()
+        # Into the compiling, and then into the end of the process.
+        for pause in (1.0, 0.15):
+            time.sleep(pause)
+            process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert said == "underhood: interrupted; what is done is kept, and --resume goes on.\n"
 
 
 def test_a_page_of_somebody_else_is_not_replaced(tmp_path, capsys) -> None:
