@@ -4,6 +4,9 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import os
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -205,3 +208,24 @@ def one_line(framed: str, arguments: list[str]) -> str:
         near = difflib.get_close_matches(unknown[0], options, n=1) if unknown else []
     hint = f"; did you mean {near[0]}?" if near else "."
     return f"{told}{hint} See underhood{f' {command}' if command else ''} --help."
+
+
+def complain(message: str, status: int) -> int:
+    """One line on stderr."""
+    print(f"underhood: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def interrupted(words: list[str], leave: bool) -> int:
+    """What to say after Ctrl-C; with `leave`, the end of the process."""
+    if leave:
+        # Asked once is enough.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    kept = "; what is done is kept, and --resume goes on" if "reproduce" in words else ""
+    status = complain(f"interrupted{kept}.", 130)
+    if leave:
+        # Threads that compile cannot be stopped: Python would wait for them, or die of them.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status

@@ -7,7 +7,6 @@ one line on stderr that says what to change, nothing half-written.
 import io
 import json
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -21,6 +20,8 @@ from underhood.arguments import (
     Report,
     Reproduce,
     Sweep,
+    complain,
+    interrupted,
     parse,
 )
 from underhood.layers.checks import BadInput
@@ -45,24 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         where = f" {error.filename}" if error.filename else ""
         return complain(f"cannot use{where}: {error.strerror or error}.", 2)
     except KeyboardInterrupt:
-        if arguments is None:
-            # Asked once is enough.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        words = sys.argv[1:] if arguments is None else arguments
-        kept = "; what is done is kept, and --resume goes on" if "reproduce" in words else ""
-        status = complain(f"interrupted{kept}.", 130)
-        if arguments is None:
-            # Threads that compile cannot be stopped: Python would wait for them, or die of them.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-        return status
-
-
-def complain(message: str, status: int) -> int:
-    """One line on stderr."""
-    print(f"underhood: {' '.join(message.split())}", file=sys.stderr)
-    return status
+        return interrupted(sys.argv[1:] if arguments is None else arguments, arguments is None)
 
 
 def compile_command(command: Compile) -> int:
