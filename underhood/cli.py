@@ -24,7 +24,7 @@ from underhood.arguments import (
     interrupted,
     parse,
 )
-from underhood.layers.checks import BadInput
+from underhood.layers.checks import BadInput, in_words
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,15 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         command = parse(sys.argv[1:] if arguments is None else arguments)
         return HANDLERS[type(command)](command)
-    except BadInput as error:
-        return complain(str(error), 2)
     except BrokenPipeError:
         # Whoever read our output has left; so do we.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        return complain(f"cannot use{where}: {error.strerror or error}.", 2)
+    except (BadInput, OSError) as error:
+        return complain(in_words(error), 2)
     except KeyboardInterrupt:
         return interrupted(sys.argv[1:] if arguments is None else arguments, arguments is None)
 

@@ -118,6 +118,10 @@ def polish(
     noisy = task.best_loss > 0
     before = half_mean_square(outputs(model, judge) - judge.targets)
     found = influence(model).neurons
+
+    def loss_of(student: Student) -> float:
+        return half_mean_square(student.outputs(judge) - judge.targets)
+
     attempts: list[Attempt] = []
     best: tuple[float, Student] | None = None
     for threshold in thresholds:
@@ -136,10 +140,6 @@ def polish(
         fit = functools.partial(
             minimise, data=data, steps=steps, target=1e-13 * ZERO * task.scale, watch=watch
         )
-
-        def loss_of(student: Student) -> float:
-            return half_mean_square(student.outputs(judge) - judge.targets)
-
         student, costs = fit(student)
         loss, taken = loss_of(student), len(costs) - 1
         if np.any(student.rounded().free != student.free):

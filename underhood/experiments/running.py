@@ -23,7 +23,7 @@ from underhood.experiments.results import (
     write,
 )
 from underhood.experiments.setting import Setting
-from underhood.layers.checks import BadInput
+from underhood.layers.checks import BadInput, in_words
 from underhood.sweeps.engines import Engine
 from underhood.training.provenance import provenance
 
@@ -90,14 +90,6 @@ def run_all(
     for problem, whose in refused.items():
         print(f"underhood: {', '.join(whose)}: {problem}", file=sys.stderr)
     return [results[name] for name in names if name in results]
-
-
-def in_words(error: Exception) -> str:
-    """One line for what the user, or the disk, is to blame for."""
-    if isinstance(error, OSError):
-        where = f" {error.filename}" if error.filename else ""
-        return f"cannot use{where}: {error.strerror or error}."
-    return str(error)
 
 
 Found = tuple[Outcome, float] | Exception

@@ -92,3 +92,11 @@ def annotated_arrays(kind: type) -> tuple[AnnotatedArray, ...]:
                 found.append(AnnotatedArray(field.name, name, shape, type(None) in choices))
                 break
     return tuple(found)
+
+
+def in_words(error: Exception) -> str:
+    """One line for what the user, or the disk, is to blame for."""
+    if isinstance(error, OSError):
+        where = f" {error.filename}" if error.filename else ""
+        return f"cannot use{where}: {error.strerror or error}."
+    return str(error)
