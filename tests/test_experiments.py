@@ -1,6 +1,7 @@
 """Experiments at smoke scale, their files, and the rules that judge them."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,18 @@ def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
     assert "teacher_student_smoke" in runs and not any("figure6" in one for one in runs)
     page = (tmp_path / "report.html").read_text()
     assert "No figure" not in page and "It was not run" not in page
+    # Of figures 4a and 4b alone, without the runs, figure6 is the same.
+    shutil.rmtree(tmp_path / "runs")
+    first, curves = (tmp_path / "figure6" / name for name in ("result.json", "arrays.safetensors"))
+    before, drawn = json.loads(first.read_text()), curves.read_bytes()
+    assert main(["reproduce", "figure6", "--scale", "smoke", "--out", str(tmp_path)]) == 0
+    after = json.loads(first.read_text())
+    assert not (tmp_path / "runs").exists() and curves.read_bytes() == drawn
+    for what in ("numbers", "rows", "verdict"):
+        assert after[what] == before[what]
+    assert after["provenance"]["training"] == before["provenance"]["training"]
+    assert sum("finished result of figure4" in note for note in after["notes"]) == 2
+    capsys.readouterr()
 
 
 def test_a_failing_experiment_gives_status_1_and_the_others_still_run(

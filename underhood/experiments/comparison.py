@@ -39,13 +39,17 @@ class Student:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All students of a task and the runs they come from; in words, what broke at which rate."""
+    """All students of a task and the runs they come from; in words, what broke at which rate.
+
+    read    where the students are from a finished result, which has no runs: what it tells of them
+    """
 
     task: Task
     students: tuple[Student, ...]
     runs: tuple[Run, ...]
     seeds: int
     broke: tuple[str, ...] = ()
+    read: dict[str, Any] | None = None
 
     def pick(self, name: str, depth: int | None = None, width: int | None = None) -> list[Student]:
         """The students of an architecture, of one depth and width if given."""
@@ -108,7 +112,7 @@ class Comparison:
             found.append(row)
         return found
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def columns(self) -> dict[str, np.ndarray]:
         """One entry per student; `architecture` counts in the order of ARCHITECTURES."""
         names = [one.name for one in ARCHITECTURES]
         columns: dict[str, list[Any]] = {
@@ -120,7 +124,11 @@ class Comparison:
         for field in ("rate", "training", "loss", "validation"):
             values = [getattr(one, field) for one in self.students]
             found[field] = np.array([np.nan if one is None else one for one in values])
-        # Loss curves, 100 points each.
+        return found
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The columns, and the loss curves of all students, 100 points each."""
+        found = self.columns()
         curves = np.concatenate([one.losses for one in self.runs])
         every = -(-curves.shape[1] // 100)
         found["curves"] = curves[:, every - 1 :: every].astype(np.float32)

@@ -21,7 +21,7 @@ from underhood.experiments.protocol import compare
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.verdicts import Number, alike, ordered
-from underhood.tasks import TeacherStudent
+from underhood.tasks import Task, TeacherStudent
 from underhood.training import Recipe
 
 RATES = {"quick": (3e-3, 1e-2, 3e-2, 1e-1), "paper": (1e-3, 3e-3, 1e-2, 3e-2)}
@@ -48,11 +48,15 @@ PLANS = {
 TEACHER, STUDENTS = 530, 531
 
 
+def problem(scale: str) -> tuple[Task, Plan]:
+    """The task, and who is trained on it."""
+    d, length, plan = PLANS[scale]
+    return TeacherStudent.random(d, length=length, key=jax.random.key(TEACHER)), plan
+
+
 def comparison(setting: Setting) -> Comparison:
     """The students, shared with figure6."""
-    d, length, plan = PLANS[setting.scale]
-    task = TeacherStudent.random(d, length=length, key=jax.random.key(TEACHER))
-    return compare("figure4a", task, plan, STUDENTS, setting)
+    return compare("figure4a", *problem(setting.scale), STUDENTS, setting)
 
 
 def run(setting: Setting) -> Outcome:

@@ -18,7 +18,7 @@ from underhood.experiments.protocol import compare
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.verdicts import Number, below, near, ordered
-from underhood.tasks import InContextRegression
+from underhood.tasks import InContextRegression, Task
 from underhood.training import Recipe
 
 # The paper's comparison runs 300,000 updates; ours a third of that.
@@ -38,9 +38,14 @@ MEASURE = "validation"
 WHERE = "at each architecture's best size, pairs of LRUs at the largest width of each depth"
 
 
+def problem(scale: str) -> tuple[Task, Plan]:
+    """The task, and who is trained on it."""
+    return InContextRegression(), PLANS[scale]
+
+
 def comparison(setting: Setting) -> Comparison:
     """The students, shared with figure6."""
-    return compare("figure4b", InContextRegression(), PLANS[setting.scale], STUDENTS, setting)
+    return compare("figure4b", *problem(setting.scale), STUDENTS, setting)
 
 
 def run(setting: Setting) -> Outcome:

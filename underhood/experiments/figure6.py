@@ -1,6 +1,7 @@
 """Both tasks, all architectures, training and validation loss against parameters (Figure 6).
 
-The students are those of Figures 4A and 4B. Judged: on the teacher-student task training and
+The students are those of Figures 4A and 4B: of their finished results, where the folder has them
+and they are not made anew, else of their runs. Judged: on the teacher-student task training and
 validation loss agree, every sequence being seen once; in regression validation tasks have twice
 the variance, so that a student that is linear in the task's weights, as one gradient step is, has
 exactly twice its training loss there; and among the LRUs the one with gates on both sides is the
@@ -13,6 +14,7 @@ import numpy as np
 from underhood.experiments import figure4a, figure4b
 from underhood.experiments.architectures import GATED, LRU_IN_OUT, LRU_MLP, LRU_PLAIN
 from underhood.experiments.comparison import Comparison
+from underhood.experiments.earlier import earlier
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.verdicts import DIFFERS, NOT_JUDGED, REPRODUCED, Number, ordered
@@ -23,8 +25,10 @@ EQUAL = 1.5
 def run(setting: Setting) -> Outcome:
     """Both comparisons, put against parameters."""
     tasks = {
-        "teacher-student": figure4a.comparison(setting.part(0, 0.5)),
-        "regression": figure4b.comparison(setting.part(0.5, 1)),
+        "teacher-student": earlier("figure4a", *figure4a.problem(setting.scale), setting)
+        or figure4a.comparison(setting.part(0, 0.5)),
+        "regression": earlier("figure4b", *figure4b.problem(setting.scale), setting)
+        or figure4b.comparison(setting.part(0.5, 1)),
     }
     numbers = [
         ratio_near(tasks["teacher-student"], None, "training = validation, teacher-student", 1.0),
@@ -37,8 +41,7 @@ def run(setting: Setting) -> Outcome:
     arrays = {
         f"{name}/{field}": array
         for name, found in tasks.items()
-        for field, array in found.arrays().items()
-        if not field.startswith("curve")
+        for field, array in found.columns().items()
     }
     seeds = min(found.seeds for found in tasks.values())
     return Outcome(
@@ -47,11 +50,18 @@ def run(setting: Setting) -> Outcome:
         (
             "At equal parameters: the best group of each with at most half as many again as "
             "the rival's largest.",
+            *(
+                f"The students on {name} are those of the finished result of "
+                f"{found.read['experiment']}, judged at commit {found.read['commit']}."
+                for name, found in tasks.items()
+                if found.read
+            ),
         ),
         tuple(range(seeds)),
         figure4a.PLANS[setting.scale][2].recipe.steps,
         arrays,
         tuple(run for found in tasks.values() for run in found.runs),
+        tuple(one for found in tasks.values() if found.read for one in found.read["training"]),
     )
 
 

@@ -30,6 +30,7 @@ class Outcome:
     rows     of a table for people
     arrays   what figures are drawn from
     runs     the training behind it
+    earlier  training behind finished results that it was made from, as those tell it
     """
 
     numbers: tuple[Number, ...]
@@ -39,6 +40,7 @@ class Outcome:
     steps: int = 0
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
+    earlier: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ def judge(
                 }
                 | {"students": len(run.rows)}
                 for run in outcome.runs
-            ],
+            ]
+            + list(outcome.earlier),
         },
         outcome.arrays,
     )
@@ -144,6 +147,19 @@ def check_replaceable(path: Path, smaller: Sequence[str]) -> None:
             f"{path} is a result at {scale} scale, which one at {smaller[-1]} scale would replace: "
             "choose another folder with --out, or remove it."
         )
+
+
+def whole_result(path: Path, scale: str, seeds: int | None) -> dict[str, Any] | None:
+    """A finished result at this scale, with these seeds; None where there is none."""
+    try:
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        same = result["scale"] == scale and result["provenance"]["asked"] == seeds
+        whole = {"experiment", "verdict", "numbers", "rows", "notes", "arrays"} <= result.keys()
+        # Figures are drawn from the arrays; without them it is not finished.
+        whole = whole and shapes_in(path.parent / ARRAYS) == result["arrays"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return result if same and whole else None
 
 
 def shapes_in(path: Path) -> dict[str, list[int]]:

@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import functools
-import json
 import sys
 import time
 import traceback
@@ -15,11 +14,10 @@ from underhood.experiments.beside import side_by_side
 from underhood.experiments.display import FAILED, Display
 from underhood.experiments.registry import EXPERIMENTS, SCALES
 from underhood.experiments.results import (
-    ARRAYS,
     Outcome,
     check_replaceable,
     judge,
-    shapes_in,
+    whole_result,
     write,
 )
 from underhood.experiments.setting import Setting
@@ -68,7 +66,8 @@ def run_all(
         for name, done in results.items():
             display.finish(name, f"{done['verdict']}, finished before")
         left = [name for name in names if name not in results]
-        setting = Setting(scale, seeds, out, lambda done, total: None, engine)
+        anew = frozenset(left)
+        setting = Setting(scale, seeds, out, lambda done, total: None, engine, anew)
         refused: dict[str, list[str]] = {}
         for name, found in outcomes(left, setting, display):
             try:
@@ -140,15 +139,7 @@ def finished(
     path: Path, scale: str, seeds: int | None, commit: str | None
 ) -> dict[str, Any] | None:
     """A result that running again would only repeat; None where there is none."""
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        origin = result["provenance"]
-        same = result["scale"] == scale and origin["asked"] == seeds
-        whole = {"experiment", "verdict", "numbers", "rows", "notes", "arrays"} <= result.keys()
-        # Figures are drawn from the arrays; without them it is not finished.
-        whole = whole and shapes_in(path.parent / ARRAYS) == result["arrays"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    result = whole_result(path, scale, seeds)
     # A changed source tree has no name to compare.
-    known = commit is not None and not commit.endswith("+") and origin.get("commit") == commit
-    return result if same and known and whole else None
+    known = commit is not None and not commit.endswith("+")
+    return result if result and known and result["provenance"].get("commit") == commit else None

@@ -29,6 +29,7 @@ class Setting:
     """A scale, the seeds asked for (None: the experiment's own), a folder, and a progress bar.
 
     engine    who trains; None: this process
+    anew      experiments that the same command runs, whose earlier results do not count
     turns     experiments that run side by side and share a run train it once
     """
 
@@ -37,6 +38,7 @@ class Setting:
     folder: Path
     tick: Tick
     engine: Engine | None = None
+    anew: frozenset[str] = frozenset()
     turns: defaultdict[Path, threading.Lock] = field(
         default_factory=lambda: defaultdict(threading.Lock)
     )
