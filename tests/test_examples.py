@@ -64,6 +64,20 @@ def test_the_study_of_discovery_runs(capsys):
     assert "best possible loss 0.0945946" in capsys.readouterr().out
 
 
+def test_other_rates_are_told_and_not_judged(tmp_path, capsys):
+    rates = load("other_rates")
+    trials = ((rates.GATED, 1, 4, 3e-3), (rates.GATED, 1, 4, 1e-2))
+    told = rates.main(tmp_path, "smoke", trials)
+    assert [row["rate"] for row in told["rows"]] == [3e-3, 1e-2]
+    losses = [row["loss"] for row in told["rows"]]
+    assert all(np.isfinite(losses)) and losses[0] != losses[1]
+    assert not told["numbers"] and told["verdict"] == "not judged"
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    assert "at 0.01: median loss" in capsys.readouterr().out
+    # Finished runs are read, so the same is told again.
+    assert rates.main(tmp_path, "smoke", trials)["rows"] == told["rows"]
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_examples_say_what_they_show_and_are_documented(name):
     module, page = load(name), (EXAMPLES.parent / "docs/examples.md").read_text("utf-8")
