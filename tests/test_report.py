@@ -524,3 +524,26 @@ def test_degenerate_charts_can_be_drawn(count: int, tmp_path) -> None:
     zeros = Matrices("zeros", (Matrix("0", np.zeros((1, 1))),) * count, min(count, 8))
     assert len(draw(tmp_path, Figure((nothing, bare, zeros), ""), "title")) == 3
     as_json([encoded(chart) for chart in (nothing, bare, zeros)])
+
+
+def test_figures_for_print_are_renewed_where_asked_and_where_older(tmp_path) -> None:
+    for name in ("reverse", "optimal_step"):
+        (tmp_path / name).mkdir()
+        for file in ("result.json", "arrays.safetensors"):
+            (tmp_path / name / file).write_bytes((COMMITTED["quick"] / name / file).read_bytes())
+
+    def renewed(renew) -> list[str]:
+        built = build(results.find(tmp_path), tmp_path / "report.html", renew=renew)
+        return [f"{path.parent.name}/{path.name}" for path in built.figures]
+
+    ours = [f"reverse/figure.{kind}" for kind in FORMATS]
+    assert renewed(["reverse"]) == ours
+    assert not list((tmp_path / "optimal_step").glob("figure.*"))
+    assert renewed(["reverse"]) == []
+    # A result that was written since, a figure that is gone.
+    (tmp_path / "reverse/result.json").touch()
+    assert renewed(["reverse"]) == ours
+    (tmp_path / "reverse/figure.svg").unlink()
+    assert renewed(["reverse"]) == ours
+    assert len(renewed(["reverse", "optimal_step"])) == 3
+    assert len(renewed(None)) == 6

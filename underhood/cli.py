@@ -197,7 +197,7 @@ def reproduce_command(command: Reproduce) -> int:
     screen.print(verdict_table(results))
     screen.print(summary_table(results, names))
     try:
-        built = build(find(out), page)
+        built = build(find(out), page, renew=names)
         print(f"{built.page}: the page; {out}/NAME/figure.pdf, .svg, .png: figures for print")
     except Exception as error:
         # Results are written by now, and worth more than their pictures.
