@@ -1,16 +1,17 @@
 """Students of a comparison read from its finished result, or not at all."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from underhood.experiments import figure4b
+from underhood.experiments import figure4b, figure6
 from underhood.experiments.architectures import ARCHITECTURES
 from underhood.experiments.comparison import Comparison, Student
 from underhood.experiments.earlier import earlier, planned, students_in
-from underhood.experiments.results import Outcome, judge, write
+from underhood.experiments.results import ARRAYS, Outcome, judge, write
 from underhood.experiments.setting import Setting
 
 NAME = "figure4b"
@@ -32,9 +33,15 @@ def students(rng: np.random.Generator) -> tuple[Student, ...]:
     )
 
 
-def keep(found: tuple[Student, ...], folder: Path, *, steps: int = PLAN.recipe.steps) -> None:
-    columns = Comparison(TASK, found, (), PLAN.seeds).columns()
-    outcome = Outcome((), steps=steps, arrays=columns, earlier=({"commit": "abc", "students": 2},))
+def keep(found: tuple[Student, ...], folder: Path, **changed) -> None:
+    comparison = Comparison(TASK, found, (), PLAN.seeds)
+    outcome = Outcome(
+        (),
+        tuple(comparison.rows()),
+        steps=PLAN.recipe.steps,
+        arrays=comparison.columns() | changed,
+        earlier=({"commit": "abc", "students": 2},),
+    )
     write(judge(NAME, "smoke", outcome, 1.0), folder)
 
 
@@ -62,29 +69,72 @@ def test_a_plan_names_students_in_the_order_of_a_comparison() -> None:
     ]
 
 
-def test_other_students_are_not_taken_for_those_of_the_plan(tmp_path) -> None:
-    found = students(np.random.default_rng(0))
+def test_other_students_are_not_taken_for_those_of_the_plan(tmp_path, caplog) -> None:
+    keep(students(np.random.default_rng(0)), tmp_path)
 
     def read(plan=PLAN, **changed) -> Comparison | None:
         return earlier(NAME, TASK, plan, setting(tmp_path, **changed))
 
-    assert read() is None
-    keep(found, tmp_path)
-    assert read() is not None
-    # The same command makes it anew, other seeds, another scale.
+    # As many seeds as the experiment has by itself, asked for or not.
+    assert read() is not None and read(seeds=PLAN.seeds) is not None
+    assert earlier(NAME, TASK, PLAN, setting(tmp_path / "other")) is None
     assert read(anew=frozenset({NAME})) is None
-    assert read(seeds=3) is None
-    assert read(scale="quick") is None
-    # Another plan: sizes, seeds, rates, steps.
+    assert caplog.text == ""
+    assert read(scale="quick") is None and "at smoke scale" in caplog.text
+    assert read(seeds=3) is None and "(3 seeds are wanted)" in caplog.text
     for field, value in (("widths", {1: (8,)}), ("seeds", 3), ("rates", (3e-3,))):
         assert read(dataclasses.replace(PLAN, **{field: value})) is None
+    caplog.clear()
     longer = dataclasses.replace(PLAN.recipe, steps=PLAN.recipe.steps + 1)
     assert read(dataclasses.replace(PLAN, recipe=longer)) is None
-    # Files that are not whole, or another kind of result.
-    keep(found[:-1], tmp_path)
-    assert read() is None
-    write(judge(NAME, "smoke", Outcome((), steps=10, arrays={"x": np.ones(2)}), 1.0), tmp_path)
-    assert read() is None
-    keep(found, tmp_path)
-    (tmp_path / NAME / "arrays.safetensors").write_bytes(b"cut")
-    assert read() is None
+    assert f"with {PLAN.recipe.steps} updates; training instead" in caplog.text
+
+
+def edit(folder: Path, **changes) -> None:
+    path = folder / NAME / "result.json"
+    told = json.loads(path.read_text())
+    told["provenance"] |= changes.pop("provenance", {})
+    path.write_text(json.dumps(told | changes))
+
+
+def without_arrays(folder: Path) -> None:
+    (folder / NAME / ARRAYS).unlink()
+    edit(folder, arrays={})
+
+
+FOUND = students(np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda folder: (folder / NAME / ARRAYS).unlink(), "damaged"),
+        (lambda folder: (folder / NAME / ARRAYS).write_bytes(b"cut"), "damaged"),
+        (lambda folder: (folder / NAME / "result.json").write_text("[1]"), "damaged"),
+        (lambda folder: edit(folder, format=99), "newer version"),
+        (lambda folder: edit(folder, provenance={"training": 7}), "its rows"),
+        (lambda folder: edit(folder, rows=[]), "its rows"),
+        (lambda folder: edit(folder, rows=7), "its rows"),
+        (lambda folder: keep(FOUND[:-1], folder), "other students"),
+        (lambda folder: keep(FOUND, folder, parameters=np.ones(len(FOUND), int)), "its rows"),
+        (lambda folder: keep(FOUND, folder, loss=np.ones(len(FOUND))), "its rows"),
+        (lambda folder: keep(FOUND, folder, architecture=np.zeros(len(FOUND))), "its arrays"),
+        (lambda folder: keep(FOUND, folder, architecture=np.full(len(FOUND), 99)), "its arrays"),
+        (lambda folder: keep(FOUND, folder, seed=np.zeros(3, int)), "its arrays"),
+        (without_arrays, "its arrays"),
+    ],
+)
+def test_what_is_damaged_is_not_used_and_said(damage, why, tmp_path, caplog) -> None:
+    keep(FOUND, tmp_path)
+    assert earlier(NAME, TASK, PLAN, setting(tmp_path)) is not None
+    damage(tmp_path)
+    assert earlier(NAME, TASK, PLAN, setting(tmp_path)) is None
+    assert why in caplog.text and "is not used, because" in caplog.text
+
+
+@pytest.mark.parametrize("loss", [0.0, None])
+def test_a_student_without_a_training_loss_has_no_ratio(loss) -> None:
+    odd = [dataclasses.replace(one, training=loss, validation=1.0) for one in FOUND[:2]]
+    even = [dataclasses.replace(one, training=1.0, validation=2.0) for one in FOUND[2:]]
+    found = Comparison(TASK, (*odd, *even), (), 4)
+    assert figure6.ratio_near(found, None, "ratio", 2.0).value == 2.0

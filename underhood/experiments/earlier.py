@@ -4,6 +4,11 @@ Runs are large, and kept where they were trained; a result is small, and travels
 from the students' losses alone needs no runs.
 """
 
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import safetensors.numpy
 
@@ -13,6 +18,8 @@ from underhood.experiments.results import ARRAYS, whole_result
 from underhood.experiments.setting import Setting
 from underhood.tasks import Task
 
+log = logging.getLogger("underhood")
+
 # In the order of a Student's.
 FIELDS = (
     "architecture",
@@ -21,32 +28,62 @@ FIELDS = (
 )
 
 
+class Misfit(Exception):
+    """Why a result is not used, as the end of a sentence."""
+
+
 def earlier(name: str, task: Task, plan: Plan, setting: Setting) -> Comparison | None:
     """The comparison of this name, if the folder has its result and it is not made anew.
 
-    None too where the result is of other students than the plan asks for.
+    None too where the result does not fit, damaged or of other students; the log says why.
     """
     folder = setting.folder / name
-    result = None
-    if name not in setting.anew:
-        result = whole_result(folder / "result.json", setting.scale, setting.seeds)
-    if result is None or result["provenance"].get("steps") != plan.recipe.steps:
+    if name in setting.anew or not (folder / "result.json").exists():
         return None
-    seeds = setting.count(plan.seeds)
+    try:
+        return fitting(folder, task, plan, setting)
+    except Misfit as why:
+        log.warning("%s is not used, because %s; training instead", folder / "result.json", why)
+        return None
+
+
+def fitting(folder: Path, task: Task, plan: Plan, setting: Setting) -> Comparison:
+    """The comparison that a folder's result tells of, if it is what the plan asks for."""
+    result = whole_result(folder / "result.json")
+    if result is None:
+        raise Misfit("it is damaged, or of a newer version")
+    origin = result["provenance"]
+    if result["scale"] != setting.scale or origin.get("steps") != plan.recipe.steps:
+        raise Misfit(f"it is at {result['scale']} scale, with {origin.get('steps')} updates")
+    seeds, training = setting.count(plan.seeds), origin.get("training")
     try:
         students = students_in(safetensors.numpy.load_file(folder / ARRAYS))
-    except (KeyError, IndexError, ValueError):
-        return None
-    if [identity(one) for one in students] != planned(plan, seeds):
-        return None
-    if any(one.rate not in plan.rates for one in students):
-        return None
-    told = {
-        "experiment": name,
-        "commit": result["provenance"].get("commit"),
-        "training": result["provenance"].get("training", []),
-    }
-    return Comparison(task, students, (), seeds, read=told)
+        who = [identity(one) for one in students]
+        rates = {one.rate for one in students}
+    except (OSError, LookupError, TypeError, ValueError, safetensors.SafetensorError):
+        raise Misfit("its arrays are not those of a comparison") from None
+    if who != planned(plan, seeds) or not rates <= set(plan.rates):
+        raise Misfit(f"it is of other students, sizes or rates ({seeds} seeds are wanted)")
+    told = {"experiment": folder.name, "commit": origin.get("commit"), "training": training}
+    found = Comparison(task, students, (), seeds, read=told)
+    if not isinstance(training, list) or not same(found.rows(), result["rows"]):
+        raise Misfit("its arrays say other than its rows")
+    return found
+
+
+def same(rows: list[dict[str, Any]], told: Any) -> bool:
+    """Whether a result's table says of the students what its arrays say."""
+
+    def alike(one: Any, other: Any) -> bool:
+        if isinstance(one, float) and isinstance(other, float):
+            return math.isclose(one, other, rel_tol=1e-9)
+        return bool(one == other)
+
+    try:
+        pairs = list(zip(rows, told, strict=True))
+        return all(alike(one[key], other[key]) for one, other in pairs for key in one)
+    except (LookupError, TypeError, ValueError):
+        return False
 
 
 def planned(plan: Plan, seeds: int) -> list[tuple[str, int, int, int]]:

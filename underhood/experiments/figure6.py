@@ -5,8 +5,8 @@ and they are not made anew, else of their runs. Judged: on the teacher-student t
 validation loss agree, every sequence being seen once; in regression validation tasks have twice
 the variance, so that a student that is linear in the task's weights, as one gradient step is, has
 exactly twice its training loss there; and among the LRUs the one with gates on both sides is the
-best at equal numbers of parameters, on both tasks. Equal is within a factor EQUAL, because widths
-are few.
+best at equal numbers of parameters, on both tasks: each at its best size, none with more than
+EQUAL times what the smaller of the two largest has, because widths are few.
 """
 
 import numpy as np
@@ -48,8 +48,8 @@ def run(setting: Setting) -> Outcome:
         tuple(numbers),
         tuple(rows),
         (
-            "At equal parameters: the best group of each with at most half as many again as "
-            "the rival's largest.",
+            "At equal parameters: of each the size with the lowest training loss, among those "
+            "with at most half as many again as the smaller of the two largest has.",
             *(
                 f"The students on {name} are those of the finished result of "
                 f"{found.read['experiment']}, judged at commit {found.read['commit']}."
@@ -70,7 +70,7 @@ def ratio_near(found: Comparison, name: str | None, what: str, target: float) ->
     students = [
         one
         for one in (found.students if name is None else found.widest(name, 1))
-        if one.training is not None and one.validation is not None
+        if one.training and one.validation is not None
     ]
     ratios = [one.validation / one.training for one in students]  # type: ignore[operator]
     median = float(np.median(ratios)) if ratios else None

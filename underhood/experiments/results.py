@@ -149,17 +149,18 @@ def check_replaceable(path: Path, smaller: Sequence[str]) -> None:
         )
 
 
-def whole_result(path: Path, scale: str, seeds: int | None) -> dict[str, Any] | None:
-    """A finished result at this scale, with these seeds; None where there is none."""
+def whole_result(path: Path) -> dict[str, Any] | None:
+    """A finished result of a version that we know; None where there is none."""
+    keys = {"experiment", "scale", "verdict", "numbers", "rows", "notes", "arrays"}
     try:
         result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        same = result["scale"] == scale and result["provenance"]["asked"] == seeds
-        whole = {"experiment", "verdict", "numbers", "rows", "notes", "arrays"} <= result.keys()
+        whole = keys <= result.keys() and result.get("format", 0) <= FORMAT
+        whole = whole and isinstance(result["provenance"], dict)
         # Figures are drawn from the arrays; without them it is not finished.
         whole = whole and shapes_in(path.parent / ARRAYS) == result["arrays"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return result if same and whole else None
+    return result if whole else None
 
 
 def shapes_in(path: Path) -> dict[str, list[int]]:

@@ -139,7 +139,10 @@ def finished(
     path: Path, scale: str, seeds: int | None, commit: str | None
 ) -> dict[str, Any] | None:
     """A result that running again would only repeat; None where there is none."""
-    result = whole_result(path, scale, seeds)
+    result = whole_result(path)
     # A changed source tree has no name to compare.
-    known = commit is not None and not commit.endswith("+")
-    return result if result and known and result["provenance"].get("commit") == commit else None
+    if result is None or commit is None or commit.endswith("+"):
+        return None
+    origin = result["provenance"]
+    found = result["scale"], origin.get("asked", "unknown"), origin.get("commit")
+    return result if found == (scale, seeds, commit) else None
