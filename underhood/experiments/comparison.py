@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from underhood.experiments.architectures import ARCHITECTURES
+from underhood.experiments.architectures import ARCHITECTURES, Architecture
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
 
@@ -20,6 +20,15 @@ class Plan:
     recipe: Recipe
     rates: tuple[float, ...]
     search_steps: int
+
+    def sizes(self) -> list[tuple[Architecture, int, int]]:
+        """Every architecture with each of its depths and widths."""
+        return [
+            (architecture, depth, width)
+            for architecture in ARCHITECTURES
+            for depth in architecture.depths
+            for width in self.widths.get(depth, ())
+        ]
 
 
 @dataclass(frozen=True)

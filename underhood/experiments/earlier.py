@@ -90,9 +90,7 @@ def planned(plan: Plan, seeds: int) -> list[tuple[str, int, int, int]]:
     """Whom a plan trains, in the order of a comparison."""
     return [
         (architecture.name, depth, width, seed)
-        for architecture in ARCHITECTURES
-        for depth in architecture.depths
-        for width in plan.widths.get(depth, ())
+        for architecture, depth, width in plan.sizes()
         for seed in range(seeds)
     ]
 

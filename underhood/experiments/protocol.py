@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from underhood.experiments.architectures import ARCHITECTURES, Architecture, MakeStudent
+from underhood.experiments.architectures import Architecture, MakeStudent
 from underhood.experiments.comparison import Comparison, Plan, Student
 from underhood.experiments.setting import Setting
 from underhood.tasks import Task
@@ -27,12 +27,7 @@ BROKEN = 2.0
 def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Comparison:
     """Search the learning rate and train, for every architecture, depth and width."""
     seeds = setting.count(plan.seeds)
-    cells = [
-        (architecture, depth, width)
-        for architecture in ARCHITECTURES
-        for depth in architecture.depths
-        for width in plan.widths.get(depth, ())
-    ]
+    sizes = plan.sizes()
 
     def run_of(
         architecture: Architecture, depth: int, width: int, setting: Setting
@@ -59,16 +54,16 @@ def compare(name: str, task: Task, plan: Plan, key: int, setting: Setting) -> Co
             broke_at.append(rate)
         return run, broke_at
 
-    found = setting.each([(cell[1], functools.partial(run_of, *cell)) for cell in cells])
+    found = setting.each([(size[1], functools.partial(run_of, *size)) for size in sizes])
     runs = [run for run, _ in found]
     broke = tuple(
         f"{architecture.name}, {depth} × {width}, at {rate:g}"
-        for (architecture, depth, width), (_, rates) in zip(cells, found, strict=True)
+        for (architecture, depth, width), (_, rates) in zip(sizes, found, strict=True)
         for rate in rates
     )
     students = tuple(
         student_of(architecture.name, depth, row, curve)
-        for (architecture, depth, _), run in zip(cells, runs, strict=True)
+        for (architecture, depth, _), run in zip(sizes, runs, strict=True)
         for row, curve in zip(run.rows, run.losses, strict=True)
     )
     return Comparison(task, students, tuple(runs), seeds, broke)
