@@ -23,10 +23,10 @@ import optax
 from _common import OUT, write
 
 import underhood as uh
+from underhood.common.provenance import provenance
 from underhood.training.device import precision_of
 from underhood.training.ensemble import Ensemble
 from underhood.training.members import combine
-from underhood.training.provenance import provenance
 
 D, TIME, BATCH = 4, 32, 64
 TOKENS = TIME * BATCH

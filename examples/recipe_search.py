@@ -19,8 +19,8 @@ import jax
 import numpy as np
 
 import underhood as uh
+from underhood.common.provenance import provenance
 from underhood.training import Adam, Cosine, Fade
-from underhood.training.provenance import provenance
 
 D, WIDTH, SEEDS, STEPS = 4, 100, 4, 20_000
 TEACHERS = [uh.tasks.TeacherStudent.random(D, key=jax.random.key(100 + i)) for i in range(2)]

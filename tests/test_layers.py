@@ -12,7 +12,7 @@ import pytest
 from naive import naive, naive_gradients
 
 import underhood as uh
-from underhood.layers.decay import NU_ONE, NU_ZERO
+from underhood.common.decay import NU_ONE, NU_ZERO
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

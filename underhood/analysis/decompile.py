@@ -22,7 +22,7 @@ from underhood.analysis.norms import TIME, size
 from underhood.analysis.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.roles import roles
 from underhood.analysis.rounding import rounding_bound
-from underhood.analysis.threads import one_thread
+from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import BadInput, LinearAttention, SideGatedRNN
 

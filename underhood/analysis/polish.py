@@ -27,8 +27,8 @@ from underhood.analysis.arguments import check_gated, check_share, key_problems
 from underhood.analysis.influence import influence
 from underhood.analysis.prune import in_float64, select
 from underhood.analysis.quadratic import quadratic_form
-from underhood.analysis.threads import one_thread
 from underhood.analysis.variable_projection import Data, Student, minimise
+from underhood.common.threads import one_thread
 from underhood.layers import BadInput, GatedRNN
 from underhood.layers.checks import refuse
 from underhood.tasks import Task

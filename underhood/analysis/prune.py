@@ -17,7 +17,7 @@ from underhood.analysis.influence import influence
 from underhood.analysis.norms import TIME, size
 from underhood.analysis.quadratic import quadratic_form
 from underhood.analysis.roles import roles
-from underhood.analysis.threads import one_thread
+from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import SideGatedRNN
 

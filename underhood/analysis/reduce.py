@@ -34,7 +34,7 @@ from underhood.analysis.quadratic import (
 )
 from underhood.analysis.roles import roles
 from underhood.analysis.side import reduce_side
-from underhood.analysis.threads import one_thread
+from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import BadInput, GatedRNN, SideGatedRNN
 

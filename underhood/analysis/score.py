@@ -25,7 +25,7 @@ from underhood.analysis.score_layer import (
     streams,
 )
 from underhood.analysis.score_problem import Fit, memories
-from underhood.analysis.threads import one_thread
+from underhood.common.threads import one_thread
 from underhood.constructions.reference import reference
 from underhood.layers import LinearAttention
 

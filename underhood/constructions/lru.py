@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from underhood.common.decay import nu_from_decay
 from underhood.constructions.construction import Role
 from underhood.constructions.gates import Gates, input_gates, output_gates
 from underhood.constructions.product import Product, sigmoid_epsilon
 from underhood.layers import LRU, Affine, GatedRNN, Layer, LRUInOut, Stack
-from underhood.layers.decay import nu_from_decay
 
 # exp(−100): a phase that is zero to the last bit.
 NO_PHASE = -100.0

@@ -11,11 +11,11 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from underhood.common.provenance import provenance
 from underhood.experiments.verdicts import NOT_JUDGED, Number, overall
 from underhood.layers.checks import BadInput
 from underhood.layers.files import write_atomically
 from underhood.training import Run
-from underhood.training.provenance import provenance
 
 # Of result.json; a later version may count on.
 FORMAT = 1

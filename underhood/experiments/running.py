@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from underhood.common.provenance import provenance
 from underhood.experiments.beside import side_by_side
 from underhood.experiments.display import FAILED, Display
 from underhood.experiments.registry import EXPERIMENTS, SCALES
@@ -23,7 +24,6 @@ from underhood.experiments.results import (
 from underhood.experiments.setting import Setting
 from underhood.layers.checks import BadInput, in_words
 from underhood.sweeps.engines import Engine
-from underhood.training.provenance import provenance
 
 # What else may lie in a folder of results.
 RUNS, REPORT, FIGURES = "runs", "report.html", "figures"

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from underhood.common.decay import decay_from_nu
 from underhood.layers.base import Layer, parameter_count
-from underhood.layers.decay import decay_from_nu
 from underhood.layers.files import Contents, take_apart
 
 

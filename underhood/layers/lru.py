@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
+from underhood.common.decay import decay_from_nu, nu_from_decay
 from underhood.layers.base import Layer, normal, zeros
 from underhood.layers.checks import BadInput, Weight
-from underhood.layers.decay import decay_from_nu, nu_from_decay
 from underhood.layers.recurrence import linear_recurrence
 
 ACTIVATIONS = {

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from underhood.common.provenance import provenance
 from underhood.layers import BadInput
 from underhood.sweeps.engines import Engine
 from underhood.sweeps.store import Store
@@ -19,7 +20,6 @@ from underhood.sweeps.study import Study
 from underhood.sweeps.sweep import sweep
 from underhood.sweeps.units import MOST, Unit, plan
 from underhood.training import storage
-from underhood.training.provenance import provenance
 from underhood.training.run import Run
 from underhood.training.train import settings_of
 

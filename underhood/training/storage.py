@@ -23,9 +23,9 @@ import jax
 import numpy as np
 import safetensors.numpy
 
+from underhood.common.provenance import provenance
 from underhood.layers.checks import BadInput
 from underhood.layers.files import write_atomically
-from underhood.training.provenance import provenance
 from underhood.training.sketch import alike
 
 VERSION = 1

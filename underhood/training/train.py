@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from underhood.common.provenance import provenance
 from underhood.layers import parameter_count
 from underhood.layers.checks import BadInput
 from underhood.layers.files import take_apart
@@ -26,7 +27,6 @@ from underhood.training.evaluation import evaluate
 from underhood.training.members import TEACHER, combine, is_whole
 from underhood.training.program import ALIVE, State, with_teacher
 from underhood.training.progress import Bar, stop_on_interrupt
-from underhood.training.provenance import provenance
 from underhood.training.recipes import Recipe
 from underhood.training.run import Run
 from underhood.training.sketch import sketch

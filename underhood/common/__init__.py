@@ -1,0 +1,1 @@
+"""What everyone stands on: errors, number checks, files, float64, least squares."""
