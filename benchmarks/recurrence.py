@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from _common import seconds, write
 
-from underhood.layers import recurrence
+from underhood.layers.base import recurrence
 
 NEURONS, BATCH = 100, 8
 FORMS = ("scan", "associative", "doubling", "decay_matrix", "chunkwise")

@@ -8,7 +8,7 @@ import pytest
 
 import underhood as uh
 from underhood.layers import batch_outputs, batches, gated_rnn, last_outputs
-from underhood.layers.recurrence import UNROLLED
+from underhood.layers.base.recurrence import UNROLLED
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

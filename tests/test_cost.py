@@ -9,7 +9,7 @@ import pytest
 
 import underhood as uh
 from underhood.experiments.architectures import ARCHITECTURES
-from underhood.layers.recurrence import doubling, linear_recurrence, scan, traced_for
+from underhood.layers.base.recurrence import doubling, linear_recurrence, scan, traced_for
 from underhood.sweeps import Study
 from underhood.sweeps.commands import cost
 from underhood.sweeps.cost import CORE, H200, Device, Step, cost_of, hours, seconds_of, step_of

@@ -15,7 +15,7 @@ from underhood.cli import main
 from underhood.experiments import results, running, verdicts
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.results import Outcome
-from underhood.layers.checks import BadInput
+from underhood.layers.base.shapes import BadInput
 
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}
 

@@ -10,8 +10,8 @@ import pytest
 
 import underhood as uh
 from underhood.layers import GatedRNN, SideGatedRNN
-from underhood.layers.base import Layer
-from underhood.layers.recurrence import linear_recurrence
+from underhood.layers.base.layer import Layer
+from underhood.layers.base.recurrence import linear_recurrence
 from underhood.report import bundle
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("x64")]

@@ -12,7 +12,7 @@ import safetensors.numpy
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.layers.files import read
+from underhood.layers.files.storage import read
 
 pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
 

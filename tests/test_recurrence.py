@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import underhood as uh
-from underhood.layers import recurrence
-from underhood.layers.recurrence import (
+from underhood.layers.base import recurrence
+from underhood.layers.base.recurrence import (
     CHUNK,
     associative,
     chunkwise,

@@ -6,7 +6,7 @@ import pytest
 
 from underhood.experiments.beside import side_by_side
 from underhood.experiments.setting import Setting
-from underhood.layers.checks import BadInput
+from underhood.layers.base.shapes import BadInput
 from underhood.sweeps.engines import Local
 
 PATIENCE = 10.0

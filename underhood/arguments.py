@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from underhood.layers.checks import BadInput
+from underhood.layers.base.shapes import BadInput
 
 
 @dataclass(frozen=True)

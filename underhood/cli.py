@@ -24,7 +24,7 @@ from underhood.arguments import (
     interrupted,
     parse,
 )
-from underhood.layers.checks import BadInput, in_words
+from underhood.layers.base.shapes import BadInput, in_words
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def compile_command(command: Compile) -> int:
     import jax
 
     from underhood.constructions import compile
-    from underhood.layers.files import check_writable, read, save
+    from underhood.layers.files.storage import check_writable, read, save
     from underhood.report.terminal import console, plain_table
 
     if not 0 <= command.seed < 2**32:
@@ -92,7 +92,7 @@ def compile_command(command: Compile) -> int:
 def decompile_command(command: Decompile) -> int:
     from underhood.analysis import decompile
     from underhood.analysis.describe import facts, matrices, rows
-    from underhood.layers.files import check_writable, read, save
+    from underhood.layers.files.storage import check_writable, read, save
     from underhood.report.terminal import console, picture, plain_table
 
     choices = {"auto": None, "yes": True, "no": False}
@@ -124,8 +124,8 @@ def decompile_command(command: Decompile) -> int:
 
 
 def inspect_command(command: Inspect) -> int:
-    from underhood.layers.describe import array_rows, facts, named_arrays, role_rows
-    from underhood.layers.files import read
+    from underhood.layers.files.description import array_rows, facts, named_arrays, role_rows
+    from underhood.layers.files.storage import read
     from underhood.report.terminal import console, picture, plain_table
 
     contents = read(command.file)

@@ -30,7 +30,7 @@ from underhood.analysis.quadratic import quadratic_form
 from underhood.analysis.variable_projection import Data, Student, minimise
 from underhood.common.threads import one_thread
 from underhood.layers import BadInput, GatedRNN
-from underhood.layers.checks import refuse
+from underhood.layers.base.shapes import refuse
 from underhood.tasks import Task
 from underhood.tasks.task import size_problems
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from underhood.analysis.arguments import key_problems
 from underhood.layers import BadInput
-from underhood.layers.checks import refuse
+from underhood.layers.base.shapes import refuse
 from underhood.tasks.task import size_problems
 
 Sequences = Float[Array, "batch time d_in"]

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from underhood.layers.checks import BadInput, Weight, number_problem
+from underhood.layers.base.shapes import BadInput, Weight, number_problem
 
 NU_ONE = -40.0
 NU_ZERO = 7.0

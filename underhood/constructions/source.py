@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from underhood.layers import LinearAttention, MultiHead
-from underhood.layers.checks import Weight
+from underhood.layers.base.shapes import Weight
 
 
 @dataclass(frozen=True)

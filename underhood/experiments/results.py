@@ -13,8 +13,8 @@ import safetensors.numpy
 
 from underhood.common.provenance import provenance
 from underhood.experiments.verdicts import NOT_JUDGED, Number, overall
-from underhood.layers.checks import BadInput
-from underhood.layers.files import write_atomically
+from underhood.layers.base.shapes import BadInput
+from underhood.layers.files.storage import write_atomically
 from underhood.training import Run
 
 # Of result.json; a later version may count on.

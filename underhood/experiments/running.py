@@ -22,7 +22,7 @@ from underhood.experiments.results import (
     write,
 )
 from underhood.experiments.setting import Setting
-from underhood.layers.checks import BadInput, in_words
+from underhood.layers.base.shapes import BadInput, in_words
 from underhood.sweeps.engines import Engine
 
 # What else may lie in a folder of results.

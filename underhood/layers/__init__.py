@@ -1,17 +1,17 @@
 """What can compute: linear attention, gated RNNs, LRU, LSTM, GRU, Mamba, the linear recurrence."""
 
 from underhood.layers.attention import LinearAttention, MultiHead
-from underhood.layers.base import Layer, parameter_count, stream
+from underhood.layers.base.layer import Layer, parameter_count, stream
+from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.shapes import BadInput
 from underhood.layers.batches import batch_outputs, last_outputs
-from underhood.layers.checks import BadInput
-from underhood.layers.files import load, save
+from underhood.layers.files.storage import load, save
 from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN
 from underhood.layers.gru import GRU
 from underhood.layers.lru import LRU, LRUInOut, LRUInOutMLP
 from underhood.layers.lstm import LSTM
 from underhood.layers.mamba import Mamba
 from underhood.layers.mamba_block import MambaBlock
-from underhood.layers.recurrence import linear_recurrence
 from underhood.layers.side_gated_rnn import SideGatedRNN
 from underhood.layers.stack import Affine, Stack
 

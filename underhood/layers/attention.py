@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base import Layer, normal, zeros
-from underhood.layers.checks import BadInput, Weight, problems_of, refuse
-from underhood.layers.recurrence import CHUNK, linear_recurrence, toeplitz
+from underhood.layers.base.layer import Layer, normal, zeros
+from underhood.layers.base.recurrence import CHUNK, linear_recurrence, toeplitz
+from underhood.layers.base.shapes import BadInput, Weight, problems_of, refuse
 
 
 class LinearAttention(Layer):

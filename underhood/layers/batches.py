@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from underhood.layers.base.recurrence import linear_recurrence, unrolled
 from underhood.layers.gated_rnn import BilinearGates
 from underhood.layers.gru import GRU
 from underhood.layers.lru import AbstractLRU
 from underhood.layers.lstm import LSTM
-from underhood.layers.recurrence import linear_recurrence, unrolled
 from underhood.layers.side_gated_rnn import SideGatedRNN
 from underhood.layers.stack import Stack
 

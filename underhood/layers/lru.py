@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base import Layer, normal, zeros
-from underhood.layers.checks import BadInput, Weight
-from underhood.layers.recurrence import linear_recurrence
+from underhood.layers.base.layer import Layer, normal, zeros
+from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.shapes import BadInput, Weight
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,

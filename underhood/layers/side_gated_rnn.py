@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base import Layer, bilinear, normal, zeros
-from underhood.layers.checks import Weight
-from underhood.layers.recurrence import linear_recurrence
+from underhood.layers.base.layer import Layer, bilinear, normal, zeros
+from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.shapes import Weight
 
 
 class SideGatedRNN(Layer):

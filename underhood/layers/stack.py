@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.layers.base import Layer, normal
-from underhood.layers.checks import BadInput, Weight, problems_of, refuse
+from underhood.layers.base.layer import Layer, normal
+from underhood.layers.base.shapes import BadInput, Weight, problems_of, refuse
 
 
 class Affine(eqx.Module):

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from underhood.layers.recurrence import traced_for
+from underhood.layers.base.recurrence import traced_for
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
 from underhood.training.ensemble import Ensemble

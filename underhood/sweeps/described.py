@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from underhood.layers.files import take_apart
+from underhood.layers.files.storage import take_apart
 from underhood.tasks import Task
 from underhood.training.train import digest, named
 

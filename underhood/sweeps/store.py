@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from underhood.layers import BadInput
-from underhood.layers.files import write_atomically
+from underhood.layers.files.storage import write_atomically
 from underhood.sweeps.units import Unit
 from underhood.training import Run
 from underhood.training.storage import as_json, locked

@@ -19,7 +19,7 @@ import underhood.layers
 import underhood.tasks
 import underhood.training
 from underhood.layers import BadInput
-from underhood.layers.files import take_apart
+from underhood.layers.files.storage import take_apart
 from underhood.sweeps.described import described
 from underhood.tasks import Task
 from underhood.training import Recipe

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from underhood.layers import BadInput, LinearAttention
-from underhood.layers.checks import Weight
+from underhood.layers.base.shapes import Weight
 
 
 def output_moments(attention: LinearAttention, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from underhood.layers import BadInput, LinearAttention
-from underhood.layers.checks import refuse
+from underhood.layers.base.shapes import refuse
 from underhood.tasks.task import Batch, Task, size_problems
 
 

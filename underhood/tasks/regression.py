@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.layers import LinearAttention
-from underhood.layers.checks import refuse
+from underhood.layers.base.shapes import refuse
 from underhood.tasks.task import Batch, Task, size_problems, squared_losses
 
 UNIFORM_KURTOSIS = 9 / 5

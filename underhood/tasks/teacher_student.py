@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.layers import BadInput, LinearAttention
-from underhood.layers.checks import refuse
+from underhood.layers.base.shapes import refuse
 from underhood.tasks.moments import output_moments
 from underhood.tasks.task import Batch, Task, size_problems, squared_losses
 

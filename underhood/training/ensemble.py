@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.layers import LinearAttention
-from underhood.layers.checks import BadInput
+from underhood.layers.base.shapes import BadInput
 from underhood.tasks import Task
 from underhood.training.device import (
     bytes_needed,

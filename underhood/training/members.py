@@ -16,7 +16,7 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from underhood.layers import LinearAttention
-from underhood.layers.checks import BadInput
+from underhood.layers.base.shapes import BadInput
 from underhood.tasks import Task, TeacherStudent
 
 # What may differ between members without changing the program.

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from underhood.layers.files import KINDS
+from underhood.layers.files.storage import KINDS
 
 Shapes = tuple[tuple[int, ...], ...]
 

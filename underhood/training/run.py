@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from underhood.layers.checks import BadInput
-from underhood.layers.files import put_together, take_apart
+from underhood.layers.base.shapes import BadInput
+from underhood.layers.files.storage import put_together, take_apart
 from underhood.training.padding import is_own
 from underhood.training.storage import (
     VERSION,

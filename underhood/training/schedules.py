@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from underhood.layers.checks import BadInput
+from underhood.layers.base.shapes import BadInput
 
 Scalar = Float[Array, ""]
 

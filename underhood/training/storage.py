@@ -24,8 +24,8 @@ import numpy as np
 import safetensors.numpy
 
 from underhood.common.provenance import provenance
-from underhood.layers.checks import BadInput
-from underhood.layers.files import write_atomically
+from underhood.layers.base.shapes import BadInput
+from underhood.layers.files.storage import write_atomically
 from underhood.training.sketch import alike
 
 VERSION = 1

@@ -17,8 +17,8 @@ from jaxtyping import PRNGKeyArray
 
 from underhood.common.provenance import provenance
 from underhood.layers import parameter_count
-from underhood.layers.checks import BadInput
-from underhood.layers.files import take_apart
+from underhood.layers.base.shapes import BadInput
+from underhood.layers.files.storage import take_apart
 from underhood.tasks import Task
 from underhood.training import storage
 from underhood.training.device import precision_of

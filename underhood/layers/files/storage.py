@@ -25,8 +25,8 @@ import numpy as np
 import safetensors.numpy
 
 from underhood.layers.attention import LinearAttention, MultiHead
-from underhood.layers.base import Layer
-from underhood.layers.checks import BadInput
+from underhood.layers.base.layer import Layer
+from underhood.layers.base.shapes import BadInput
 from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN
 from underhood.layers.gru import GRU
 from underhood.layers.lru import LRU, LRUInOut, LRUInOutMLP

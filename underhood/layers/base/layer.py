@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.layers.checks import BadInput, Weight, problems_of, refuse
+from underhood.layers.base.shapes import BadInput, Weight, problems_of, refuse
 
 
 class Layer(eqx.Module):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from underhood.common.decay import decay_from_nu
-from underhood.layers.base import Layer, parameter_count
-from underhood.layers.files import Contents, take_apart
+from underhood.layers.base.layer import Layer, parameter_count
+from underhood.layers.files.storage import Contents, take_apart
 
 
 def facts(contents: Contents) -> dict[str, Any]:

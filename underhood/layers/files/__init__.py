@@ -1,0 +1,1 @@
+"""Layers in files, and what a file holds in words."""
