@@ -14,8 +14,8 @@ import underhood as uh
 from underhood.analysis.norms import size
 from underhood.analysis.projection import project, without_biases
 from underhood.analysis.quadratic import QuadraticForm, from_table, quadratic_form, upper
-from underhood.constructions.reference import attention_reference
-from underhood.constructions.source import with_bias
+from underhood.constructions.sources.heads import with_bias
+from underhood.constructions.sources.reference import attention_reference
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

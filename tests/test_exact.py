@@ -8,7 +8,7 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.constructions.construction import run_batch
-from underhood.constructions.reference import reference
+from underhood.constructions.sources.reference import reference
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from teachers import attention, overlapping
 
 import underhood as uh
-from underhood.constructions.reference import attention_reference, gated_rnn_reference
+from underhood.constructions.sources.reference import attention_reference, gated_rnn_reference
 
 
 def kinds(built: uh.Construction) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import underhood as uh
 from underhood.analysis.score import AttentionScore, attention_score
 from underhood.analysis.score_fit import Quadratic, nearest_attention, quadratic_model
 from underhood.analysis.score_problem import Problem, memories
-from underhood.constructions.reference import reference
+from underhood.constructions.sources.reference import reference
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -26,7 +26,7 @@ from underhood.analysis.score_layer import (
 )
 from underhood.analysis.score_problem import Fit, memories
 from underhood.common.threads import one_thread
-from underhood.constructions.reference import reference
+from underhood.constructions.sources.reference import reference
 from underhood.layers import LinearAttention
 
 HIGHEST_DEGREE = 5

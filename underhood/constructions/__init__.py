@@ -1,11 +1,11 @@
 """Weights to weights: attention into every recurrent layer, and back (reverse)."""
 
-from underhood.constructions.compile import compile
+from underhood.constructions.compiling import compile
 from underhood.constructions.construction import Construction, Role
-from underhood.constructions.errors import ImpossibleConstruction
-from underhood.constructions.request import FORMS
-from underhood.constructions.reverse import attention_from_linear_rnn
-from underhood.constructions.targets import TARGETS
+from underhood.constructions.impossibility import ImpossibleConstruction
+from underhood.constructions.targets.registry import TARGETS
+from underhood.constructions.targets.request import FORMS
+from underhood.constructions.targets.reverse import attention_from_linear_rnn
 
 __all__ = [
     "FORMS",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.constructions.reference import reference
+from underhood.constructions.sources.reference import reference
 from underhood.layers import GatedRNN, Layer, LinearAttention, MultiHead, Stack, parameter_count
 
 Source = LinearAttention | MultiHead | GatedRNN

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from underhood.constructions.construction import Construction, Source
-from underhood.constructions.errors import ImpossibleConstruction
-from underhood.constructions.refusals import reasons_against, refuse_source
-from underhood.constructions.request import DTYPES, FORMS, Request
-from underhood.constructions.source import read_attention
-from underhood.constructions.targets import TARGETS
+from underhood.constructions.impossibility import ImpossibleConstruction
+from underhood.constructions.sources.heads import read_attention
+from underhood.constructions.targets.refusals import reasons_against, refuse_source
+from underhood.constructions.targets.registry import TARGETS
+from underhood.constructions.targets.request import DTYPES, FORMS, Request
 from underhood.layers import BadInput, GatedRNN, LinearAttention, MultiHead, Stack
 from underhood.layers.lru import ACTIVATIONS
 

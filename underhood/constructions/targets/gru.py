@@ -31,9 +31,9 @@ of size 1/ε, and its rounding must be the same in both for the difference to ca
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import power_of_two
-from underhood.constructions.gates import distinct, input_gates, output_gates
-from underhood.constructions.product import LINEAR, OPEN, Product, sigmoid_epsilon
+from underhood.constructions.products.gates import distinct, input_gates, output_gates
+from underhood.constructions.products.product import LINEAR, OPEN, Product, sigmoid_epsilon
+from underhood.constructions.sources.factors import power_of_two
 from underhood.layers import GRU, Affine, GatedRNN, Stack
 
 # Holders carry sums with weights of size 1/ε, so they get a smaller scale still.

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from underhood.constructions.errors import ImpossibleConstruction
-from underhood.constructions.source import Attention, Head, rank
+from underhood.constructions.impossibility import ImpossibleConstruction
+from underhood.constructions.sources.heads import Attention, Head, rank
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,8 @@ Neurons: nN + v + (n + 1)N + o + 4nN.
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import Factors, power_of_two
-from underhood.constructions.gated_rnn import extend
-from underhood.constructions.gates import distinct, lengths
-from underhood.constructions.gru import HOLD, Neurons, add_diagonal, put
-from underhood.constructions.product import (
+from underhood.constructions.products.gates import distinct, lengths
+from underhood.constructions.products.product import (
     LINEAR,
     OPEN,
     Product,
@@ -22,6 +19,9 @@ from underhood.constructions.product import (
     balanced,
     lagrange_at_zero,
 )
+from underhood.constructions.sources.factors import Factors, power_of_two
+from underhood.constructions.targets.gated_rnn import extend
+from underhood.constructions.targets.gru import HOLD, Neurons, add_diagonal, put
 from underhood.layers import Affine, Stack
 
 

@@ -20,10 +20,10 @@ value row and a linear row per neuron whose input gate has a constant branch, or
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import Factors
-from underhood.constructions.gated_rnn import extend
-from underhood.constructions.gates import distinct, input_gates, lengths, output_gates
-from underhood.constructions.product import LINEAR, OPEN, SHUT, Product, sigmoid_epsilon
+from underhood.constructions.products.gates import distinct, input_gates, lengths, output_gates
+from underhood.constructions.products.product import LINEAR, OPEN, SHUT, Product, sigmoid_epsilon
+from underhood.constructions.sources.factors import Factors
+from underhood.constructions.targets.gated_rnn import extend
 from underhood.layers import LSTM, Affine, GatedRNN, Stack
 
 

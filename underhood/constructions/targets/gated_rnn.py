@@ -13,7 +13,7 @@ the queries need no neurons: W_side = R_q Q and R_m must be the identity.
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import Factors, power_of_two
+from underhood.constructions.sources.factors import Factors, power_of_two
 from underhood.layers import GatedRNN, SideGatedRNN
 
 

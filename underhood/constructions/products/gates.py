@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.constructions.reference import gated_rnn_states
+from underhood.constructions.sources.reference import gated_rnn_states
 from underhood.layers import GatedRNN
 
 # Sizes are measured at the end of sequences of this length; longer ones have larger memories, which

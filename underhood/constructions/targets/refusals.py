@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from underhood.constructions import mlp
-from underhood.constructions.errors import ImpossibleConstruction
-from underhood.constructions.request import FORMS, Request
-from underhood.constructions.source import Attention
-from underhood.constructions.targets import Target
+from underhood.constructions.impossibility import ImpossibleConstruction
+from underhood.constructions.sources.heads import Attention
+from underhood.constructions.targets import mlp
+from underhood.constructions.targets.registry import Target
+from underhood.constructions.targets.request import FORMS, Request
 from underhood.layers import BadInput
 
 

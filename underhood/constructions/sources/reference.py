@@ -6,7 +6,7 @@ the layer's mistakes.
 
 import numpy as np
 
-from underhood.constructions.source import read_attention
+from underhood.constructions.sources.heads import read_attention
 from underhood.layers import GatedRNN, LinearAttention, MultiHead
 
 Batch = np.ndarray

@@ -25,9 +25,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.gates import Gates, input_gates, output_gates
-from underhood.constructions.lru import append_constant, real_recurrence
-from underhood.constructions.product import amplification, balanced, lagrange_at_zero
+from underhood.constructions.products.gates import Gates, input_gates, output_gates
+from underhood.constructions.products.product import amplification, balanced, lagrange_at_zero
+from underhood.constructions.targets.lru import append_constant, real_recurrence
 from underhood.layers import Affine, GatedRNN, LRUInOutMLP, Stack
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from underhood.constructions.construction import Role, Source
-from underhood.constructions.factors import (
+from underhood.constructions.sources.factors import (
     Factors,
     compact,
     full,
@@ -14,14 +14,14 @@ from underhood.constructions.factors import (
     normalised,
     per_head,
 )
-from underhood.constructions.gated_rnn import (
+from underhood.constructions.sources.heads import Attention
+from underhood.constructions.sources.minimal import minimal
+from underhood.constructions.targets.gated_rnn import (
     gated_rnn,
     memory_roles,
     normalised_rnn,
     query_roles,
 )
-from underhood.constructions.minimal import minimal
-from underhood.constructions.source import Attention
 from underhood.layers import GatedRNN
 
 FORMS: dict[str, Callable[[Attention, bool], Factors]] = {

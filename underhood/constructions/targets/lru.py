@@ -23,8 +23,8 @@ import numpy as np
 
 from underhood.common.decay import nu_from_decay
 from underhood.constructions.construction import Role
-from underhood.constructions.gates import Gates, input_gates, output_gates
-from underhood.constructions.product import Product, sigmoid_epsilon
+from underhood.constructions.products.gates import Gates, input_gates, output_gates
+from underhood.constructions.products.product import Product, sigmoid_epsilon
 from underhood.layers import LRU, Affine, GatedRNN, Layer, LRUInOut, Stack
 
 # exp(−100): a phase that is zero to the last bit.

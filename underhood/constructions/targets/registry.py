@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.constructions import gru, gru_single, lru, lstm, mamba, mlp, reverse
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import normalised
-from underhood.constructions.gated_rnn import gated_rnn, memory_roles, query_roles, side_gated_rnn
-from underhood.constructions.product import Product
-from underhood.constructions.request import Request
+from underhood.constructions.products.product import Product
+from underhood.constructions.sources.factors import normalised
+from underhood.constructions.targets import gru, gru_single, lru, lstm, mamba, mlp, reverse
+from underhood.constructions.targets.gated_rnn import (
+    gated_rnn,
+    memory_roles,
+    query_roles,
+    side_gated_rnn,
+)
+from underhood.constructions.targets.request import Request
 from underhood.layers import Layer
 
 

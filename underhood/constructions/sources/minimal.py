@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.linalg
 
-from underhood.constructions.factors import (
+from underhood.constructions.sources.factors import (
     Block,
     Factors,
     assemble,
@@ -27,7 +27,7 @@ from underhood.constructions.factors import (
     join,
     symmetric,
 )
-from underhood.constructions.source import Attention, Head, rank
+from underhood.constructions.sources.heads import Attention, Head, rank
 
 
 def minimal(source: Attention, single: bool) -> Factors:

@@ -21,10 +21,10 @@ Value rows that fade get channels ±v of their own with A = log λ.
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.factors import Factors
-from underhood.constructions.gated_rnn import extend
-from underhood.constructions.lru import append_constant
-from underhood.constructions.source import Attention, rank
+from underhood.constructions.sources.factors import Factors
+from underhood.constructions.sources.heads import Attention, rank
+from underhood.constructions.targets.gated_rnn import extend
+from underhood.constructions.targets.lru import append_constant
 from underhood.layers import GatedRNN, Layer, Mamba, MambaBlock, Stack
 
 # exp of it is exactly 0.

@@ -1,0 +1,1 @@
+"""Products of two signals, prepared for layers with sigmoids."""

@@ -1,0 +1,1 @@
+"""What is compiled: attention as heads, as products, and as its definition."""

@@ -1,0 +1,1 @@
+"""What is compiled into: one file per kind of network."""
