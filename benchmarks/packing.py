@@ -18,7 +18,7 @@ import underhood as uh
 from underhood.sweeps import Study
 from underhood.sweeps.engines import Local
 from underhood.sweeps.sweep import sweep
-from underhood.training.programs import PROGRAMS
+from underhood.training.program_cache import PROGRAMS
 
 TASK = uh.tasks.TeacherStudent.random(4, length=32, key=jax.random.key(0))
 STEPS = {"cpu": 300, "gpu": 3_000}

@@ -69,8 +69,8 @@ def use_cache(folder: Path) -> None:
 
 
 def training() -> Any:
-    """The module; `underhood.training.train` is the function."""
-    return importlib.import_module("underhood.training.train")
+    """The module; `underhood.training.training` is the function."""
+    return importlib.import_module("underhood.training.training")
 
 
 def run_in_fork(request: dict[str, Any], error_pipe: int) -> None:

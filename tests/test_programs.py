@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.training import programs
-from underhood.training.programs import PROGRAMS, Programs, key_of
+from underhood.training import program_cache as programs
+from underhood.training.program_cache import PROGRAMS, Programs, key_of
 from underhood.training.schedules import Cosine, First
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

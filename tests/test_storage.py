@@ -29,9 +29,9 @@ from jax.experimental.compilation_cache import compilation_cache
 from killable import STEPS, make_student, make_task, train
 
 import underhood as uh
-from underhood.training import storage
 from underhood.training.ensemble import Ensemble
 from underhood.training.members import combine
+from underhood.training.storage import folder as storage
 
 pytestmark = pytest.mark.usefixtures("unhooked")
 

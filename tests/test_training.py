@@ -15,14 +15,14 @@ from underhood.layers import BadInput
 from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStudent
 from underhood.training import Adam, Constant, Cosine, Fade, First, evaluate
 from underhood.training.ensemble import Ensemble
-from underhood.training.groups import MOST_PADDING, Parts, group
+from underhood.training.grouping import MOST_PADDING, Parts, group
 from underhood.training.members import Member, combine
 from underhood.training.padding import cut, mask_of, pad
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-# The module, which `underhood.training.train` the function hides.
-training = sys.modules["underhood.training.train"]
+# The module, which `underhood.training.training` the function hides.
+training = sys.modules["underhood.training.training"]
 
 KEY = jax.random.key(3)
 D = 2

@@ -24,8 +24,8 @@ from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
 from underhood.training.ensemble import Ensemble
 from underhood.training.members import Member
-from underhood.training.program import advance_program
-from underhood.training.train import in_precision
+from underhood.training.step import advance_program
+from underhood.training.training import in_precision
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from underhood.layers.files.storage import take_apart
 from underhood.tasks import Task
-from underhood.training.train import digest, named
+from underhood.training.training import digest, named
 
 
 def described(value: Any, seen: tuple[int, ...] = ()) -> Any:

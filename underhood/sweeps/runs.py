@@ -19,9 +19,9 @@ from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.sweep import sweep
 from underhood.sweeps.units import MOST, Unit, plan
-from underhood.training import storage
 from underhood.training.run import Run
-from underhood.training.train import settings_of
+from underhood.training.storage import folder as storage
+from underhood.training.training import settings_of
 
 UNITS = "sweep"
 

@@ -26,7 +26,7 @@ from underhood.layers import BadInput
 from underhood.layers.files.storage import write_atomically
 from underhood.sweeps.units import Unit
 from underhood.training import Run
-from underhood.training.storage import as_json, locked
+from underhood.training.storage.folder import as_json, locked
 
 UNITS, UNFINISHED, DAMAGED, TABLE = "units", "unfinished", "damaged", "table.csv"
 OURS = {UNITS, UNFINISHED, DAMAGED, TABLE, "study.json", "lock"}

@@ -24,7 +24,7 @@ from underhood.sweeps.described import described
 from underhood.tasks import Task
 from underhood.training import Recipe
 from underhood.training.members import TEACHER, Member, combine
-from underhood.training.train import digest, named
+from underhood.training.training import digest, named
 
 # What is trained by code in these folders depends on it.
 CODE = (underhood.layers, underhood.tasks, underhood.training)

@@ -10,7 +10,7 @@ from underhood.sweeps.engines import Engine, Outcome
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import MOST, Unit, plan
-from underhood.training.storage import as_json
+from underhood.training.storage.folder import as_json
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Any
 from underhood.sweeps.study import Study
 from underhood.training import train
 from underhood.training.members import Member
-from underhood.training.programs import forget_if_many
+from underhood.training.program_cache import forget_if_many
 from underhood.training.run import Run
-from underhood.training.storage import VERSION, as_json
+from underhood.training.storage.folder import VERSION, as_json
 
 # What is done with a unit: its files.
 Work = Callable[..., dict[str, bytes]]

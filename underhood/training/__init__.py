@@ -4,7 +4,7 @@ from underhood.training.evaluation import evaluate
 from underhood.training.recipes import Adam, Recipe
 from underhood.training.run import Run
 from underhood.training.schedules import Constant, Cosine, Fade, First, Schedule
-from underhood.training.train import train
+from underhood.training.training import train
 
 __all__ = [
     "Adam",

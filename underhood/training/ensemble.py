@@ -22,12 +22,12 @@ from underhood.training.device import (
     is_cpu,
     precision_of,
 )
-from underhood.training.groups import Grouping, Parts, group
+from underhood.training.grouping import Grouping, Parts, group
 from underhood.training.members import TEACHER, Member, member_keys
 from underhood.training.padding import common_shapes, cut, mask_of, pad
-from underhood.training.program import Given, State, advance_program, first_state
-from underhood.training.programs import PROGRAMS, key_of
+from underhood.training.program_cache import PROGRAMS, key_of
 from underhood.training.recipes import Recipe
+from underhood.training.step import Given, State, advance_program, first_state
 
 # Points of a loss curve.
 WINDOWS = 500

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.layers import batch_outputs, last_outputs
 from underhood.tasks import Task
-from underhood.training.program import outputs_of
+from underhood.training.step import outputs_of
 
 SEQUENCES = 2**14
 AT_ONCE = 256

@@ -15,7 +15,7 @@ import safetensors.numpy
 from underhood.layers.base.shapes import BadInput
 from underhood.layers.files.storage import put_together, take_apart
 from underhood.training.padding import is_own
-from underhood.training.storage import (
+from underhood.training.storage.folder import (
     VERSION,
     as_json,
     folder_of,

@@ -20,16 +20,16 @@ from underhood.layers import parameter_count
 from underhood.layers.base.shapes import BadInput
 from underhood.layers.files.storage import take_apart
 from underhood.tasks import Task
-from underhood.training import storage
 from underhood.training.device import precision_of
 from underhood.training.ensemble import Ensemble
 from underhood.training.evaluation import evaluate
 from underhood.training.members import TEACHER, combine, is_whole
-from underhood.training.program import ALIVE, State, with_teacher
 from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.recipes import Recipe
 from underhood.training.run import Run
-from underhood.training.sketch import sketch
+from underhood.training.step import ALIVE, State, with_teacher
+from underhood.training.storage import folder as storage
+from underhood.training.storage.sketches import sketch
 
 # A chunk lasts about this long: often enough for the bar and for Ctrl-C, seldom enough that
 # writing a checkpoint (at most a twentieth of the time) does not count.

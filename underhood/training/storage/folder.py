@@ -26,7 +26,7 @@ import safetensors.numpy
 from underhood.common.provenance import provenance
 from underhood.layers.base.shapes import BadInput
 from underhood.layers.files.storage import write_atomically
-from underhood.training.sketch import alike
+from underhood.training.storage.sketches import alike
 
 VERSION = 1
 KEPT = 2

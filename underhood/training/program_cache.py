@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from underhood.tasks import Task
-from underhood.training.storage import checksum, named_leaves
+from underhood.training.storage.folder import checksum, named_leaves
 
 # Every program holds memory, and memory mappings, of which a process may have few.
 KEPT = 16
