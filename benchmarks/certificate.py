@@ -12,14 +12,14 @@ import numpy as np
 from _common import OUT, write
 
 import underhood as uh
-from underhood.analysis.certificate import (
+from underhood.analysis.decompilation.certificate import (
     Certificate,
     instant_bound,
     memory_with_memory_bound,
     memory_with_now_bound,
 )
-from underhood.analysis.lags import COARSE, FINE, lag_nodes
-from underhood.analysis.quadratic import QuadraticForm, upper
+from underhood.analysis.decompilation.lags import COARSE, FINE, lag_nodes
+from underhood.analysis.forms.quadratic import QuadraticForm, upper
 
 STUDENTS = OUT.parent / "students"
 MANY, STARTS, STEPS = 6, 30, 200

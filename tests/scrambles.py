@@ -7,8 +7,8 @@ same kind that computes the same function. Weights are float64 NumPy arrays.
 import numpy as np
 
 import underhood as uh
-from underhood.analysis.gates import eigen_gates
-from underhood.analysis.quadratic import QuadraticForm, upper
+from underhood.analysis.forms.quadratic import QuadraticForm, upper
+from underhood.analysis.shrinking.gates import eigen_gates
 
 
 def weights(rnn):

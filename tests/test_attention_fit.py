@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from underhood.analysis.attention_fit import fit_attention, table_of
-from underhood.analysis.nearest import derivative, misfit, square_root
-from underhood.analysis.projection import without_biases
-from underhood.analysis.quadratic import attention_table
+from underhood.analysis.decompilation.attention_fit import fit_attention, table_of
+from underhood.analysis.decompilation.nearest import derivative, misfit, square_root
+from underhood.analysis.decompilation.projection import without_biases
+from underhood.analysis.forms.quadratic import attention_table
 
 
 def draw(seed, outputs, p, columns, rank_v, rank_m):

@@ -12,11 +12,11 @@ import pytest
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.lags import COARSE, FINE, Spacing, lag_nodes
-from underhood.analysis.quadratic import QuadraticForm, products, quadratic_form, upper
-from underhood.analysis.quadratic import symmetric_products as reads_of
-from underhood.analysis.rounding import rounding_bound
-from underhood.analysis.tensors import one_token_bound, two_token_bound
+from underhood.analysis.decompilation.bounds import one_token_bound, two_token_bound
+from underhood.analysis.decompilation.lags import COARSE, FINE, Spacing, lag_nodes
+from underhood.analysis.decompilation.rounding import rounding_bound
+from underhood.analysis.forms.quadratic import QuadraticForm, products, quadratic_form, upper
+from underhood.analysis.forms.quadratic import symmetric_products as reads_of
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

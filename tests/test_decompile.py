@@ -11,9 +11,9 @@ from scrambles import SCRAMBLES, differ, mixed_queries, network, scrambled, side
 from teachers import attention
 
 import underhood as uh
-from underhood.analysis.norms import size
-from underhood.analysis.projection import project, without_biases
-from underhood.analysis.quadratic import QuadraticForm, from_table, quadratic_form, upper
+from underhood.analysis.decompilation.projection import project, without_biases
+from underhood.analysis.forms.norms import size
+from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadratic_form, upper
 from underhood.constructions.sources.heads import with_bias
 from underhood.constructions.sources.reference import attention_reference
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from teachers import random_gated, random_side
 
 import underhood as uh
-from underhood.analysis.moments import moment_form
-from underhood.analysis.polynomials import polynomial
+from underhood.analysis.forms.moments import moment_form
+from underhood.analysis.forms.polynomials import polynomial
 
 pytestmark = pytest.mark.usefixtures("x64")
 

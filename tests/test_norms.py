@@ -9,9 +9,9 @@ from scrambles import SCRAMBLES, network, scrambled
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.norms import between, by_degree, second_moments, size
-from underhood.analysis.projection import own_table, project, without_biases
-from underhood.analysis.quadratic import (
+from underhood.analysis.decompilation.projection import own_table, project, without_biases
+from underhood.analysis.forms.norms import between, by_degree, second_moments, size
+from underhood.analysis.forms.quadratic import (
     QuadraticForm,
     attention_table,
     entries,

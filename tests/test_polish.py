@@ -14,8 +14,8 @@ from scrambles import dead, rebuilt, weights
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.quadratic import quadratic_form
-from underhood.analysis.variable_projection import Data, Student, fit_linear, minimise
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.shrinking.variable_projection import Data, Student, fit_linear, minimise
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

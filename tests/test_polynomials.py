@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.influence import SEQUENCES
-from underhood.analysis.probes import filling
+from underhood.analysis.reading.influences import SEQUENCES
+from underhood.analysis.reading.probes import filling
 
 pytestmark = pytest.mark.usefixtures("x64")
 

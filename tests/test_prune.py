@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.influence import SEQUENCES, influence
-from underhood.analysis.norms import TIME, size
-from underhood.analysis.prune import select
-from underhood.analysis.quadratic import quadratic_form
+from underhood.analysis.forms.norms import TIME, size
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.reading.influences import SEQUENCES, influence
+from underhood.analysis.shrinking.pruning import select
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

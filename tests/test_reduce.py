@@ -24,8 +24,8 @@ from scrambles import (
 from teachers import attention, gated_rnn, overlapping, random_gated
 
 import underhood as uh
-from underhood.analysis.norms import size
-from underhood.analysis.quadratic import quadratic_form
+from underhood.analysis.forms.norms import size
+from underhood.analysis.forms.quadratic import quadratic_form
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -9,9 +9,9 @@ from scipy.optimize import least_squares
 from teachers import attention
 
 import underhood as uh
-from underhood.analysis.score import AttentionScore, attention_score
-from underhood.analysis.score_fit import Quadratic, nearest_attention, quadratic_model
-from underhood.analysis.score_problem import Problem, memories
+from underhood.analysis.scoring.fitting import Quadratic, nearest_attention, quadratic_model
+from underhood.analysis.scoring.problem import Problem, memories
+from underhood.analysis.scoring.scores import AttentionScore, attention_score
 from underhood.constructions.sources.reference import reference
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

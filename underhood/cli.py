@@ -91,7 +91,7 @@ def compile_command(command: Compile) -> int:
 
 def decompile_command(command: Decompile) -> int:
     from underhood.analysis import decompile
-    from underhood.analysis.describe import facts, matrices, rows
+    from underhood.analysis.decompilation.description import facts, matrices, rows
     from underhood.layers.files.storage import check_writable, read, save
     from underhood.report.terminal import console, picture, plain_table
 

@@ -5,17 +5,17 @@ From the weights up: `quadratic` (a network as one exact quadratic form), `norms
 `polish` and `reduce`, which make a trained network small, and `score`, which judges any layer.
 """
 
-from underhood.analysis.certificate import Certificate
-from underhood.analysis.decompile import Decompilation, decompile
-from underhood.analysis.merge import Merged, merge
-from underhood.analysis.moments import MomentForm, moment_form
-from underhood.analysis.polish import Polished, polish
-from underhood.analysis.polynomials import Polynomial, polynomial
-from underhood.analysis.probes import Probes, probe
-from underhood.analysis.prune import Pruned, prune
-from underhood.analysis.reduce import Reduced, reduce
-from underhood.analysis.roles import roles
-from underhood.analysis.score import AttentionScore, attention_score
+from underhood.analysis.decompilation.certificate import Certificate
+from underhood.analysis.decompilation.decompiling import Decompilation, decompile
+from underhood.analysis.forms.moments import MomentForm, moment_form
+from underhood.analysis.forms.polynomials import Polynomial, polynomial
+from underhood.analysis.reading.neuron_roles import roles
+from underhood.analysis.reading.probes import Probes, probe
+from underhood.analysis.scoring.scores import AttentionScore, attention_score
+from underhood.analysis.shrinking.merging import Merged, merge
+from underhood.analysis.shrinking.polishing import Polished, polish
+from underhood.analysis.shrinking.pruning import Pruned, prune
+from underhood.analysis.shrinking.reduction import Reduced, reduce
 
 __all__ = [
     "AttentionScore",

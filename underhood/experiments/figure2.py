@@ -23,11 +23,11 @@ import jax
 import numpy as np
 
 from underhood.analysis import merge, polish, prune, reduce
-from underhood.analysis.norms import entry_moments
-from underhood.analysis.probes import filling
-from underhood.analysis.prune import in_float64
-from underhood.analysis.quadratic import entry_degrees, quadratic_form
-from underhood.analysis.roles import kinds
+from underhood.analysis.forms.norms import entry_moments
+from underhood.analysis.forms.quadratic import entry_degrees, quadratic_form
+from underhood.analysis.reading.neuron_roles import kinds
+from underhood.analysis.reading.probes import filling
+from underhood.analysis.shrinking.pruning import in_float64
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.students import Students, literal_students, teacher_students

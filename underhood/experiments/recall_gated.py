@@ -21,9 +21,9 @@ import jax
 import numpy as np
 
 from underhood.analysis import prune
-from underhood.analysis.prune import in_float64
-from underhood.analysis.quadratic import quadratic_form
-from underhood.analysis.roles import kinds
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.reading.neuron_roles import kinds
+from underhood.analysis.shrinking.pruning import in_float64
 from underhood.constructions import compile
 from underhood.experiments.recall import accuracy_of, numbers_on_accuracy, top
 from underhood.experiments.results import Outcome

@@ -19,8 +19,8 @@ import equinox as eqx
 import numpy as np
 
 from underhood.analysis import prune
-from underhood.analysis.prune import in_float64
-from underhood.analysis.roles import kinds
+from underhood.analysis.reading.neuron_roles import kinds
+from underhood.analysis.shrinking.pruning import in_float64
 from underhood.experiments.recall import accuracy_of, numbers_on_accuracy, top
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting

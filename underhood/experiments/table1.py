@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from underhood.analysis import decompile, polish, polynomial, probe, prune, reduce
-from underhood.analysis.polish import sample
-from underhood.analysis.quadratic import quadratic_form
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.shrinking.polishing import sample
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.students import literal_students, teacher_students

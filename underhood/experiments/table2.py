@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from underhood.analysis import decompile, polynomial
-from underhood.analysis.norms import size
-from underhood.analysis.prune import in_float64
-from underhood.analysis.quadratic import quadratic_form
-from underhood.analysis.roles import kinds
+from underhood.analysis.forms.norms import size
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.reading.neuron_roles import kinds
+from underhood.analysis.shrinking.pruning import in_float64
 from underhood.experiments.results import Outcome
 from underhood.experiments.setting import Setting
 from underhood.experiments.students import REGRESSION, regression_students

@@ -13,10 +13,10 @@ import jax
 import numpy as np
 
 from underhood.analysis.arguments import check_gated, check_share, check_time
-from underhood.analysis.influence import influence
-from underhood.analysis.norms import TIME, size
-from underhood.analysis.quadratic import quadratic_form
-from underhood.analysis.roles import roles
+from underhood.analysis.forms.norms import TIME, size
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.reading.influences import influence
+from underhood.analysis.reading.neuron_roles import roles
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import SideGatedRNN

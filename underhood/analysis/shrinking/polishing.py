@@ -24,10 +24,10 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.analysis.arguments import check_gated, check_share, key_problems
-from underhood.analysis.influence import influence
-from underhood.analysis.prune import in_float64, select
-from underhood.analysis.quadratic import quadratic_form
-from underhood.analysis.variable_projection import Data, Student, minimise
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.reading.influences import influence
+from underhood.analysis.shrinking.pruning import in_float64, select
+from underhood.analysis.shrinking.variable_projection import Data, Student, minimise
 from underhood.common.threads import one_thread
 from underhood.layers import BadInput, GatedRNN
 from underhood.layers.base.shapes import refuse

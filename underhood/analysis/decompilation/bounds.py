@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from underhood.analysis.monomials import DEGREE, monomials
-from underhood.analysis.quadratic import entry_degrees, upper
+from underhood.analysis.forms.monomials import DEGREE, monomials
+from underhood.analysis.forms.quadratic import entry_degrees, upper
 
 
 def spectral(matrices: np.ndarray) -> np.ndarray:

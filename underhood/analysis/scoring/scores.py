@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.analysis.score_fit import nearest_attention
-from underhood.analysis.score_layer import (
+from underhood.analysis.scoring.fitting import nearest_attention
+from underhood.analysis.scoring.layer_arrays import (
     check_layer,
     checked_d_in,
     finite,
@@ -24,7 +24,7 @@ from underhood.analysis.score_layer import (
     states,
     streams,
 )
-from underhood.analysis.score_problem import Fit, memories
+from underhood.analysis.scoring.problem import Fit, memories
 from underhood.common.threads import one_thread
 from underhood.constructions.sources.reference import reference
 from underhood.layers import LinearAttention

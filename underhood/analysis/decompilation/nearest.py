@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.attention_fit import fit_attention
-from underhood.analysis.norms import TIME, second_moments
-from underhood.analysis.projection import own_table, project, without_biases
-from underhood.analysis.quadratic import (
+from underhood.analysis.decompilation.attention_fit import fit_attention
+from underhood.analysis.decompilation.projection import own_table, project, without_biases
+from underhood.analysis.forms.norms import TIME, second_moments
+from underhood.analysis.forms.quadratic import (
     QuadraticForm,
     attention_table,
     entries,

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from underhood.analysis.arguments import check_gated, check_share, check_time
-from underhood.analysis.certificate import Certificate, certify
-from underhood.analysis.nearest import Nearest, nearest_attention
-from underhood.analysis.norms import TIME, size
-from underhood.analysis.quadratic import QuadraticForm, quadratic_form
-from underhood.analysis.roles import roles
-from underhood.analysis.rounding import rounding_bound
+from underhood.analysis.decompilation.certificate import Certificate, certify
+from underhood.analysis.decompilation.nearest import Nearest, nearest_attention
+from underhood.analysis.decompilation.rounding import rounding_bound
+from underhood.analysis.forms.norms import TIME, size
+from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
+from underhood.analysis.reading.neuron_roles import roles
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import BadInput, LinearAttention, SideGatedRNN

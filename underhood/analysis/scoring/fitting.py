@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.attention_fit import fit_attention
-from underhood.analysis.score_problem import Fit, Problem, apply, ridged
+from underhood.analysis.decompilation.attention_fit import fit_attention
+from underhood.analysis.scoring.problem import Fit, Problem, apply, ridged
 
 # λ = 1 and horizons 1/(1 − λ) from a hundred tokens to about one.
 GRID = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from underhood.analysis.decompile import Decompilation
+from underhood.analysis.decompilation.decompiling import Decompilation
 
 
 def facts(found: Decompilation, radius: float, time: int) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from underhood.analysis.monomials import monomials
-from underhood.analysis.quadratic import QuadraticForm, entry_degrees, upper
+from underhood.analysis.forms.monomials import monomials
+from underhood.analysis.forms.quadratic import QuadraticForm, entry_degrees, upper
 
 # The length at which sizes of functions are stated.
 TIME = 32

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.monomials import monomials
-from underhood.analysis.norms import TIME, entry_moments
-from underhood.analysis.quadratic import QuadraticForm, from_table, upper
+from underhood.analysis.forms.monomials import monomials
+from underhood.analysis.forms.norms import TIME, entry_moments
+from underhood.analysis.forms.quadratic import QuadraticForm, from_table, upper
 
 
 @dataclass(frozen=True)

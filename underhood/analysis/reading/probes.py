@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from underhood.analysis.arguments import check_gated, check_time
-from underhood.analysis.influence import states_of
-from underhood.analysis.norms import TIME
-from underhood.analysis.prune import in_float64
-from underhood.analysis.roles import kinds
-from underhood.analysis.variable_projection import accumulate
+from underhood.analysis.forms.norms import TIME
+from underhood.analysis.reading.influences import states_of
+from underhood.analysis.reading.neuron_roles import kinds
+from underhood.analysis.shrinking.pruning import in_float64
+from underhood.analysis.shrinking.variable_projection import accumulate
 from underhood.layers import BadInput, LinearAttention
 
 

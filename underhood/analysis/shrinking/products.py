@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from underhood.analysis.quadratic import symmetric_products, upper
+from underhood.analysis.forms.quadratic import symmetric_products, upper
 
 TRIES = 12
 # A product this near to the space lies in it but for rounding.

@@ -21,19 +21,19 @@ from typing import Any
 import numpy as np
 
 from underhood.analysis.arguments import check_gated, check_share, check_time
-from underhood.analysis.gates import eigen_gates
-from underhood.analysis.norms import TIME, between, size
-from underhood.analysis.products import Pair, gate_basis, pick, rank_one_basis
-from underhood.analysis.prune import in_float64, select
-from underhood.analysis.quadratic import (
+from underhood.analysis.forms.norms import TIME, between, size
+from underhood.analysis.forms.quadratic import (
     QuadraticForm,
     equal_decays,
     quadratic_form,
     symmetric,
     symmetric_products,
 )
-from underhood.analysis.roles import roles
-from underhood.analysis.side import reduce_side
+from underhood.analysis.reading.neuron_roles import roles
+from underhood.analysis.shrinking.gates import eigen_gates
+from underhood.analysis.shrinking.products import Pair, gate_basis, pick, rank_one_basis
+from underhood.analysis.shrinking.pruning import in_float64, select
+from underhood.analysis.shrinking.side_reduction import reduce_side
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import BadInput, GatedRNN, SideGatedRNN

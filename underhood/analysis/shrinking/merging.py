@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from underhood.analysis.arguments import check_share, check_time
-from underhood.analysis.gates import eigen_gates
-from underhood.analysis.influence import states_of
-from underhood.analysis.norms import TIME, size
-from underhood.analysis.prune import in_float64
-from underhood.analysis.quadratic import quadratic_form
-from underhood.analysis.side import alike, along
+from underhood.analysis.forms.norms import TIME, size
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.reading.influences import states_of
+from underhood.analysis.shrinking.gates import eigen_gates
+from underhood.analysis.shrinking.pruning import in_float64
+from underhood.analysis.shrinking.side_reduction import alike, along
 from underhood.layers import BadInput, GatedRNN
 
 

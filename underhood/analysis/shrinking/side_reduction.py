@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from underhood.analysis.gates import eigen_gates
-from underhood.analysis.products import pick
-from underhood.analysis.quadratic import equal_decays, symmetric_products, upper
+from underhood.analysis.forms.quadratic import equal_decays, symmetric_products, upper
+from underhood.analysis.shrinking.gates import eigen_gates
+from underhood.analysis.shrinking.products import pick
 from underhood.layers import SideGatedRNN
 
 # W_in_m, W_in_x, W_side, Dᵀ: one row per neuron.

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from underhood.analysis.norms import TIME
-from underhood.analysis.quadratic import products, symmetric_products
+from underhood.analysis.forms.norms import TIME
+from underhood.analysis.forms.quadratic import products, symmetric_products
 from underhood.layers import GatedRNN, SideGatedRNN
 
 SEQUENCES = 128

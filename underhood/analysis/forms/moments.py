@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from underhood.analysis.quadratic import equal_decays, products, quadratic_form
+from underhood.analysis.forms.quadratic import equal_decays, products, quadratic_form
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.rounding import lasting
+from underhood.analysis.decompilation.rounding import lasting
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from underhood.analysis.lags import COARSE, FINE, Lags, lag_nodes
-from underhood.analysis.norms import between, by_degree, size
-from underhood.analysis.quadratic import QuadraticForm, quadratic_form, symmetric, upper
-from underhood.analysis.roles import kinds
-from underhood.analysis.rounding import rounding_bound
-from underhood.analysis.tensors import one_token_bound, spectral, two_token_bound
+from underhood.analysis.decompilation.bounds import one_token_bound, spectral, two_token_bound
+from underhood.analysis.decompilation.lags import COARSE, FINE, Lags, lag_nodes
+from underhood.analysis.decompilation.rounding import rounding_bound
+from underhood.analysis.forms.norms import between, by_degree, size
+from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form, symmetric, upper
+from underhood.analysis.reading.neuron_roles import kinds
 from underhood.layers import BadInput, LinearAttention
 
 # Singular values come out with a relative error of a few hundred eps at most.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from underhood.analysis.monomials import monomials
-from underhood.analysis.quadratic import quadratic_form
+from underhood.analysis.forms.monomials import monomials
+from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.layers import BadInput
 
 

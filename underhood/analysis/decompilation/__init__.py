@@ -1,0 +1,1 @@
+"""From a network back to attention, with a certificate."""

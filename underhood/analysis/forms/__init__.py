@@ -1,0 +1,1 @@
+"""A network as an exact polynomial form."""

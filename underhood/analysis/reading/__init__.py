@@ -1,0 +1,1 @@
+"""What neurons do: roles, probes, influence."""

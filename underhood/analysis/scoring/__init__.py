@@ -1,0 +1,1 @@
+"""How much of any layer is attention."""

@@ -1,0 +1,1 @@
+"""Networks made small: prune, merge, polish, reduce."""
