@@ -26,9 +26,9 @@ import jax
 
 import underhood as uh
 from underhood.sweeps import Study
-from underhood.sweeps.cluster import Cluster
+from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import Unit
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

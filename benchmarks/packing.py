@@ -17,7 +17,7 @@ import jax
 import underhood as uh
 from underhood.sweeps import Study
 from underhood.sweeps.engines import Local
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.sweeping import sweep
 from underhood.training.program_cache import PROGRAMS
 
 TASK = uh.tasks.TeacherStudent.random(4, length=32, key=jax.random.key(0))

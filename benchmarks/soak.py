@@ -28,10 +28,10 @@ import jax
 
 import underhood as uh
 from underhood.sweeps import Study
-from underhood.sweeps.cluster import Cluster
+from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.engines import Local
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import work
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -100,7 +100,7 @@ class Faults:
                     one.kill()
                     one.wait()
                 address = self.cluster.processes.address
-                command = [sys.executable, "-m", "underhood.sweeps.worker", address]
+                command = [sys.executable, "-m", "underhood.sweeps.dask.worker", address]
                 self.joined = [
                     subprocess.Popen(
                         [*command, "--with-parent", str(os.getpid())], stderr=subprocess.DEVNULL

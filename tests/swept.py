@@ -13,7 +13,7 @@ import jax
 
 import underhood as uh
 from underhood.sweeps import Study
-from underhood.sweeps.cluster import Cluster
+from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.store import Store
 from underhood.sweeps.units import work
 

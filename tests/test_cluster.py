@@ -28,12 +28,12 @@ from swept import (
 
 import underhood as uh
 from underhood.experiments.running import run_all
-from underhood.sweeps.cluster import Cluster
-from underhood.sweeps.dispatch import DIED, Call, Dispatcher, Job, Lost
+from underhood.sweeps.dask.cluster import Cluster
+from underhood.sweeps.dask.dispatch import DIED, Call, Dispatcher, Job, Lost
 from underhood.sweeps.engines import Local, Outcome
 from underhood.sweeps.runs import train_on
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import plan
 
 pytestmark = pytest.mark.slow

@@ -24,10 +24,10 @@ from swept import (
 )
 
 from underhood.layers import BadInput
-from underhood.sweeps.cluster import Cluster
+from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.engines import Local
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.sweeping import sweep
 
 pytestmark = pytest.mark.chaos
 
@@ -79,7 +79,7 @@ def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
 
     def join(cluster, stop):
         stop.wait(3)
-        command = [sys.executable, "-m", "underhood.sweeps.worker", cluster.processes.address]
+        command = [sys.executable, "-m", "underhood.sweeps.dask.worker", cluster.processes.address]
         joined.append(
             subprocess.Popen([*command, "--name", "late", "--with-parent", str(os.getpid())])
         )
@@ -205,7 +205,7 @@ def test_no_scheduler_any_more_is_one_line(tmp_path, monkeypatch) -> None:
 
         def end(cluster, stop):
             # All are found by now.
-            monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 5)
+            monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 5)
             stop.wait(4)
             inner.processes.closing.set()
             for name in inner.processes.names():

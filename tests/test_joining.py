@@ -15,11 +15,11 @@ import pytest
 from swept import all_tiny_there_once, study, tiny
 
 from underhood.layers import BadInput
-from underhood.sweeps import certificates
-from underhood.sweeps.cluster import Cluster
-from underhood.sweeps.queueing import Queue
-from underhood.sweeps.security import Certificates
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.dask import certificates
+from underhood.sweeps.dask.cluster import Cluster
+from underhood.sweeps.dask.queueing import Queue
+from underhood.sweeps.dask.security import Certificates
+from underhood.sweeps.sweeping import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +69,7 @@ def made(folder) -> Certificates:
 
 
 def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 5)
+    monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 5)
     ours, others = made(tmp_path / "ours"), made(tmp_path / "others")
     port = free_port()
     address = f"tls://127.0.0.1:{port}"
@@ -93,11 +93,11 @@ def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
             assert worker.wait(60) != 0
         # With ours it may, and clients without it still may not.
         held.enter_context(process("worker", address, "--name", "ours", *options(ours)))
-        monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 60)
+        monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 60)
         with Cluster(address=address, tls=ours, work=tiny).opened() as cluster:
             done = sweep(study(seeds=3), tmp_path / "out", cluster, most=1)
         assert done.complete
-        monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 1)
+        monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 1)
         for tls, where in ((others, address), (Certificates(), plain)):
             with (
                 pytest.raises(BadInput, match="does not answer"),
@@ -118,7 +118,7 @@ def test_a_scheduler_or_worker_that_others_could_reach_is_refused() -> None:
     for ended in (scheduler, worker):
         assert ended.returncode == 2 and ended.stderr.count("\n") == 1
         assert "is neither loopback nor protected: use tls:// with --tls-ca" in ended.stderr
-        assert "underhood.sweeps.certificates FOLDER" in ended.stderr
+        assert "underhood.sweeps.dask.certificates FOLDER" in ended.stderr
 
 
 def test_what_is_no_certificate_is_refused_at_once(tmp_path) -> None:
@@ -178,7 +178,7 @@ def test_workers_come_back_when_their_scheduler_does(tmp_path) -> None:
     address = f"tcp://127.0.0.1:{port}"
     own = study(seeds=20)
     # A worker as a person starts it, that does not end with us.
-    command = [sys.executable, "-m", "underhood.sweeps.worker", address]
+    command = [sys.executable, "-m", "underhood.sweeps.dask.worker", address]
     worker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         with process("scheduler", str(port)) as scheduler:
@@ -218,7 +218,7 @@ def test_certificates_are_made_once_and_kept_private(tmp_path, capsys) -> None:
 
 @pytest.mark.chaos
 def test_units_go_to_workers_that_offer_what_they_need(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 15)
+    monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 15)
     own = study(seeds=6)
     with Cluster(count=1, work=tiny).opened() as plain:
         address = plain.processes.address
@@ -227,7 +227,7 @@ def test_units_go_to_workers_that_offer_what_they_need(tmp_path, monkeypatch) ->
                 assert sweep(own, tmp_path / "big", cluster, most=1).complete
             origins = [one.read_text() for one in tmp_path.glob("big/units/*/origin.json")]
             assert len(origins) == 6 and all('"big"' in text for text in origins)
-            monkeypatch.setattr("underhood.sweeps.dispatch.PATIENCE", 2)
+            monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 2)
             with (
                 pytest.raises(BadInput, match="no worker that offers gpu"),
                 Cluster(address=address, needs="gpu").opened(),

@@ -15,12 +15,12 @@ from underhood.cli import main
 from underhood.layers import BadInput
 from underhood.sweeps import Study
 from underhood.sweeps import study as studies
-from underhood.sweeps.described import described
+from underhood.sweeps.dask.remote import unwrapped, wrapped
+from underhood.sweeps.dask.security import Certificates, check_address
+from underhood.sweeps.descriptions import described
 from underhood.sweeps.engines import Local, Outcome
-from underhood.sweeps.remote import unwrapped, wrapped
-from underhood.sweeps.security import Certificates, check_address
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import Unit, plan, work
 
 TASK = uh.tasks.TeacherStudent.random(1, length=4, key=jax.random.key(0))
@@ -477,7 +477,7 @@ def test_studies_of_one_file_can_be_sent_by_many_threads(monkeypatch) -> None:
 def test_a_worker_with_other_sources_refuses(monkeypatch) -> None:
     parcel = wrapped(study(), work)
     assert unwrapped("same", parcel)[0].widths == study().widths
-    monkeypatch.setattr("underhood.sweeps.remote.code_version", lambda: "another")
+    monkeypatch.setattr("underhood.sweeps.dask.remote.code_version", lambda: "another")
     with pytest.raises(RuntimeError, match="install the same on both"):
         unwrapped("other", parcel)
 

@@ -252,8 +252,8 @@ def sweep_command(command: Sweep) -> int:
     from underhood.report.terminal import console, plain_table
     from underhood.sweeps.commands import cost, engine_of, planned, summary
     from underhood.sweeps.display import Display
-    from underhood.sweeps.files import load_study
-    from underhood.sweeps.sweep import sweep
+    from underhood.sweeps.study_files import load_study
+    from underhood.sweeps.sweeping import sweep
 
     if command.most < 1:
         raise BadInput(f"--most must be at least 1, not {command.most}.")

@@ -29,9 +29,9 @@ def engine_of(command: Any) -> Any:
                 raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
         return contextlib.nullcontext(Local())
     # Here, because dask.distributed is an extra.
-    from underhood.sweeps.cluster import Cluster, require_dask
-    from underhood.sweeps.queueing import Queue
-    from underhood.sweeps.security import Certificates
+    from underhood.sweeps.dask.cluster import Cluster, require_dask
+    from underhood.sweeps.dask.queueing import Queue
+    from underhood.sweeps.dask.security import Certificates
 
     require_dask()
     return Cluster(

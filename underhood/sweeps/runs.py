@@ -17,7 +17,7 @@ from underhood.layers import BadInput
 from underhood.sweeps.engines import Engine
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import MOST, Unit, plan
 from underhood.training.run import Run
 from underhood.training.storage import folder as storage

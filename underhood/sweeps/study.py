@@ -20,7 +20,7 @@ import underhood.tasks
 import underhood.training
 from underhood.layers import BadInput
 from underhood.layers.files.storage import take_apart
-from underhood.sweeps.described import described
+from underhood.sweeps.descriptions import described
 from underhood.tasks import Task
 from underhood.training import Recipe
 from underhood.training.members import TEACHER, Member, combine

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from underhood.layers import BadInput
+from underhood.sweeps.dask.remote import perform
 from underhood.sweeps.engines import Outcome, Tell, reason_of
-from underhood.sweeps.remote import perform
 from underhood.sweeps.units import Unit
 
 # Units on their way per worker: one that runs, and some that wait so that no worker does.
@@ -241,7 +241,7 @@ class Dispatcher:
             if time.monotonic() > until:
                 raise BadInput(
                     f"The scheduler {problem}; check the address, and start workers with "
-                    "python -m underhood.sweeps.worker ADDRESS."
+                    "python -m underhood.sweeps.dask.worker ADDRESS."
                 )
             self.closing.wait(0.2)
 

@@ -1,6 +1,6 @@
 """The scheduler of a sweep.
 
-    python -m underhood.sweeps.scheduler PORT [--host HOST]
+    python -m underhood.sweeps.dask.scheduler PORT [--host HOST]
         [--tls-ca FILE --tls-cert FILE --tls-key FILE | --insecure]
 
 It listens on loopback, and shows no dashboard. On another host it wants certificates, because
@@ -12,8 +12,8 @@ import asyncio
 import sys
 
 from underhood.layers import BadInput
-from underhood.sweeps.security import HTTP, NOBODY, Certificates, check_address
-from underhood.sweeps.worker import TLS, certificates_of, end_with_parent
+from underhood.sweeps.dask.security import HTTP, NOBODY, Certificates, check_address
+from underhood.sweeps.dask.worker import TLS, certificates_of, end_with_parent
 
 LOOPBACK = "127.0.0.1"
 # How long a worker may be silent before its unit goes to another.
@@ -22,7 +22,7 @@ SILENCE = "30s"
 
 def main(arguments: list[str]) -> int:
     """Serve until told to end."""
-    parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.scheduler")
+    parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.dask.scheduler")
     parser.add_argument("port", type=int, help="to listen on, as 8786")
     parser.add_argument(
         "--host", default=LOOPBACK, help="to listen on; this machine alone if not given"

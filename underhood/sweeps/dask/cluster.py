@@ -19,17 +19,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from underhood.layers import BadInput
-from underhood.sweeps.dispatch import Call, Dispatcher
+from underhood.sweeps.dask.dispatch import Call, Dispatcher
+from underhood.sweeps.dask.processes import Processes
+from underhood.sweeps.dask.queueing import Queue
+from underhood.sweeps.dask.remote import wrapped
+from underhood.sweeps.dask.scheduler import SILENCE
+from underhood.sweeps.dask.security import Certificates, check_address
+from underhood.sweeps.dask.worker import MEMORY
 from underhood.sweeps.engines import Outcome, Tell
-from underhood.sweeps.processes import Processes
-from underhood.sweeps.queueing import Queue
-from underhood.sweeps.remote import wrapped
-from underhood.sweeps.scheduler import SILENCE
-from underhood.sweeps.security import Certificates, check_address
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, Work, work
-from underhood.sweeps.worker import MEMORY
 
 RETRIES = 2
 ROUNDS = 5

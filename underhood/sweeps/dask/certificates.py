@@ -1,6 +1,6 @@
 """Certificates for the machines of one sweep.
 
-    python -m underhood.sweeps.certificates FOLDER
+    python -m underhood.sweeps.dask.certificates FOLDER
 
 FOLDER/ca.pem, FOLDER/cert.pem and FOLDER/key.pem are all that a scheduler, its workers and its
 clients need. Whoever has them may run code on the workers: keep the folder to yourself, and copy it
@@ -19,7 +19,9 @@ FILES = ("ca.pem", "cert.pem", "key.pem")
 def main(arguments: list[str]) -> int:
     """Make them, in a folder that has none."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("underhood: usage: python -m underhood.sweeps.certificates FOLDER", file=sys.stderr)
+        print(
+            "underhood: usage: python -m underhood.sweeps.dask.certificates FOLDER", file=sys.stderr
+        )
         return 2
     folder = Path(arguments[0])
     try:

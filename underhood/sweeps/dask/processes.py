@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from underhood.sweeps.scheduler import LOOPBACK, SILENCE
+from underhood.sweeps.dask.scheduler import LOOPBACK, SILENCE
 from underhood.training.device import cores
 
 
@@ -37,12 +37,12 @@ class Processes:
     def command(self, name: str) -> list[str]:
         with_us = ("--with-parent", str(os.getpid()))
         if name == "scheduler":
-            words = ("underhood.sweeps.scheduler", str(self.port), "--silence", self.silence)
+            words = ("underhood.sweeps.dask.scheduler", str(self.port), "--silence", self.silence)
             return [sys.executable, "-m", *words, *with_us]
         place = int(name.rpartition("-")[2])
         share = shares(self.count)[place]
         return [
-            *(sys.executable, "-m", "underhood.sweeps.worker", self.address),
+            *(sys.executable, "-m", "underhood.sweeps.dask.worker", self.address),
             *("--name", name, "--cores", ",".join(map(str, share)), *with_us),
         ]
 

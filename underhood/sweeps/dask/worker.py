@@ -1,6 +1,6 @@
 """One worker: a process that runs one unit at a time on its own cores or its own GPU.
 
-    python -m underhood.sweeps.worker ADDRESS [--name NAME] [--cores 0,1] [--gpu 0]
+    python -m underhood.sweeps.dask.worker ADDRESS [--name NAME] [--cores 0,1] [--gpu 0]
         [--offer NAME] [--tls-ca FILE --tls-cert FILE --tls-key FILE | --insecure]
 
 Threads are pinned before JAX starts, so that workers side by side do not fight over cores; a GPU
@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import threadpoolctl
 
 from underhood.layers import BadInput
-from underhood.sweeps.security import HTTP, NOBODY, Certificates, check_address, is_loopback
+from underhood.sweeps.dask.security import HTTP, NOBODY, Certificates, check_address, is_loopback
 from underhood.training.device import cores as cores_here
 from underhood.training.device import free_host_memory, free_memory, is_cpu
 
@@ -44,7 +44,7 @@ BROKEN = "worker-handle-scheduler-connection-broken"
 
 def main(arguments: list[str]) -> int:
     """Serve until the scheduler says goodbye or is lost."""
-    parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.worker")
+    parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.dask.worker")
     parser.add_argument("address", help="of the scheduler, as tls://host:8786")
     parser.add_argument("--name", help="by which the display calls it")
     parser.add_argument("--cores", help="that it may use, as 0,1")
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
         if lost and given.with_parent is None and not given.once:
             # A fresh process, so that nothing of the broken connection is left.
             again = [one for one in arguments if one != REJOIN]
-            module = "underhood.sweeps.worker"
+            module = "underhood.sweeps.dask.worker"
             os.execv(sys.executable, [sys.executable, "-m", module, *again, REJOIN])
     except KeyboardInterrupt:
         pass

@@ -11,8 +11,8 @@ import threading
 import time
 from functools import lru_cache
 
-from underhood.sweeps.files import MODULE
 from underhood.sweeps.study import Study, code_version
+from underhood.sweeps.study_files import MODULE
 from underhood.sweeps.units import Unit, Work
 
 # cloudpickle keeps one list of modules for all threads.

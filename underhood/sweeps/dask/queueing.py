@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from underhood.layers import BadInput
-from underhood.sweeps.scheduler import configure
-from underhood.sweeps.security import HTTP, Certificates
-from underhood.sweeps.worker import OWN
+from underhood.sweeps.dask.scheduler import configure
+from underhood.sweeps.dask.security import HTTP, Certificates
+from underhood.sweeps.dask.worker import OWN
 
 KINDS = {
     "slurm": "SLURMCluster",
@@ -154,7 +154,7 @@ class Queue:
                 return maker(
                     **options,
                     processes=1,
-                    worker_command="underhood.sweeps.worker",
+                    worker_command="underhood.sweeps.dask.worker",
                     worker_extra_args=extra,
                 )
         except (TypeError, ValueError, ImportError, OSError) as error:

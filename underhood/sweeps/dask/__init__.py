@@ -1,0 +1,1 @@
+"""Units on dask.distributed: all that knows Dask."""
