@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 import underhood as uh
-from underhood.experiments.architectures import ARCHITECTURES
+from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.sweeps import Study
 from underhood.sweeps.cost import Device, Step, seconds_of, step_of
 from underhood.training.device import cores

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from underhood.experiments import figure4a, protocol
-from underhood.experiments.architectures import ARCHITECTURES, GATED, LRU_IN_OUT
-from underhood.experiments.comparison import Comparison
-from underhood.experiments.results import Outcome, judge, write
-from underhood.experiments.setting import Setting
-from underhood.experiments.verdicts import NOT_JUDGED
+from underhood.experiments.paper import figure4a
+from underhood.experiments.protocols import rate_search as protocol
+from underhood.experiments.protocols.architectures import ARCHITECTURES, GATED, LRU_IN_OUT
+from underhood.experiments.protocols.comparison import Comparison
+from underhood.experiments.running.outcomes import Outcome, judge, write
+from underhood.experiments.running.rules import NOT_JUDGED
+from underhood.experiments.running.setting import Setting
 
 TRIALS = (
     (GATED, 1, 128, 3e-3),

@@ -27,7 +27,7 @@ from swept import (
 )
 
 import underhood as uh
-from underhood.experiments.running import run_all
+from underhood.experiments.running.runner import run_all
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.dask.dispatch import DIED, Call, Dispatcher, Job, Lost
 from underhood.sweeps.engines import Local, Outcome

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from underhood.experiments.architectures import (
+from underhood.experiments.paper.figure6 import EQUAL, at_equal_parameters, ratio_near
+from underhood.experiments.protocols.architectures import (
     ARCHITECTURES,
     GATED,
     LRU_IN_OUT,
     LRU_MLP,
     LRU_PLAIN,
 )
-from underhood.experiments.comparison import Comparison, Student
-from underhood.experiments.figure6 import EQUAL, at_equal_parameters, ratio_near
+from underhood.experiments.protocols.comparison import Comparison, Student
 from underhood.tasks import InContextRegression
 from underhood.training import Run
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.experiments.architectures import ARCHITECTURES
+from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.layers.base.recurrence import doubling, linear_recurrence, scan, traced_for
 from underhood.sweeps import Study
 from underhood.sweeps.commands import cost

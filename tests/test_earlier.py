@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from underhood.experiments import figure4b, figure6
-from underhood.experiments.architectures import ARCHITECTURES
-from underhood.experiments.comparison import Comparison, Student
-from underhood.experiments.earlier import earlier, planned, students_in
-from underhood.experiments.results import ARRAYS, Outcome, judge, write
-from underhood.experiments.setting import Setting
+from underhood.experiments.paper import figure4b, figure6
+from underhood.experiments.protocols.architectures import ARCHITECTURES
+from underhood.experiments.protocols.comparison import Comparison, Student
+from underhood.experiments.protocols.finished_comparisons import earlier, planned, students_in
+from underhood.experiments.running.outcomes import ARRAYS, Outcome, judge, write
+from underhood.experiments.running.setting import Setting
 
 NAME = "figure4b"
 TASK, PLAN = figure4b.problem("smoke")

@@ -12,9 +12,11 @@ import pytest
 import safetensors.numpy
 
 from underhood.cli import main
-from underhood.experiments import results, running, verdicts
 from underhood.experiments.registry import EXPERIMENTS
-from underhood.experiments.results import Outcome
+from underhood.experiments.running import outcomes as results
+from underhood.experiments.running import rules as verdicts
+from underhood.experiments.running import runner as running
+from underhood.experiments.running.outcomes import Outcome
 from underhood.layers.base.shapes import BadInput
 
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}

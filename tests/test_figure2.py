@@ -10,7 +10,7 @@ from teachers import attention, random_gated
 
 import underhood as uh
 from underhood.analysis.reading.neuron_roles import kinds
-from underhood.experiments.figure2 import (
+from underhood.experiments.paper.figure2 import (
     Picture,
     block_share,
     in_order,
@@ -19,7 +19,7 @@ from underhood.experiments.figure2 import (
     typical,
     written_share,
 )
-from underhood.experiments.verdicts import overall
+from underhood.experiments.running.rules import overall
 
 pytestmark = pytest.mark.usefixtures("x64")
 

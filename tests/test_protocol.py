@@ -5,10 +5,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from underhood.experiments.architectures import ARCHITECTURES, GATED
-from underhood.experiments.comparison import Plan, Student
-from underhood.experiments.figure4a import notes_on
-from underhood.experiments.protocol import broken, compare, hundredths, search, slug, student_of
+from underhood.experiments.paper.figure4a import notes_on
+from underhood.experiments.protocols.architectures import ARCHITECTURES, GATED
+from underhood.experiments.protocols.comparison import Plan, Student
+from underhood.experiments.protocols.rate_search import (
+    broken,
+    compare,
+    hundredths,
+    search,
+    slug,
+    student_of,
+)
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe
 

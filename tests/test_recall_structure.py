@@ -8,10 +8,10 @@ from scrambles import orthogonal, swapped_branches
 from teachers import random_side
 
 import underhood as uh
-from underhood.experiments import recall_gated, recall_side
-from underhood.experiments.recall import accuracy_of, numbers_on_accuracy
-from underhood.experiments.recall_gated import ITEMS, algorithm, queried, received
-from underhood.experiments.recall_side import matrices_of, oriented, structure
+from underhood.experiments.paper import recall_gated, recall_side
+from underhood.experiments.paper.recall_gated import ITEMS, algorithm, queried, received
+from underhood.experiments.paper.recall_side import matrices_of, oriented, structure
+from underhood.experiments.protocols.recall import accuracy_of, numbers_on_accuracy
 from underhood.tasks import AssociativeRecall
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")

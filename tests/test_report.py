@@ -11,9 +11,9 @@ import pytest
 import safetensors.numpy
 
 from underhood.cli import main
-from underhood.experiments.architectures import ARCHITECTURES
+from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.registry import EXPERIMENTS
-from underhood.experiments.results import FORMAT
+from underhood.experiments.running.outcomes import FORMAT
 from underhood.report import architectures, bundle, results, weights
 from underhood.report.build import build
 from underhood.report.charts import (

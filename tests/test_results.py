@@ -10,11 +10,11 @@ import pytest
 import safetensors.numpy
 
 from underhood.cli import main
-from underhood.experiments import display
-from underhood.experiments.display import Display
 from underhood.experiments.registry import EXPERIMENTS, Experiment
-from underhood.experiments.results import FORMAT, Outcome, Result, judge, plain, write
-from underhood.experiments.verdicts import at_most
+from underhood.experiments.running import display
+from underhood.experiments.running.display import Display
+from underhood.experiments.running.outcomes import FORMAT, Outcome, Result, judge, plain, write
+from underhood.experiments.running.rules import at_most
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from underhood.experiments.beside import side_by_side
-from underhood.experiments.setting import Setting
+from underhood.experiments.running.concurrency import side_by_side
+from underhood.experiments.running.setting import Setting
 from underhood.layers.base.shapes import BadInput
 from underhood.sweeps.engines import Local
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from underhood.experiments.sizes import (
+from underhood.experiments.protocols.sizes import (
     ALONE,
     CLOSE,
     FLOOR,

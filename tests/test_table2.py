@@ -6,7 +6,7 @@ import pytest
 from teachers import random_gated
 
 import underhood as uh
-from underhood.experiments.table2 import PAPER, at_query, of_one
+from underhood.experiments.paper.table2 import PAPER, at_query, of_one
 from underhood.tasks import InContextRegression
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from underhood.experiments.verdicts import (
+from underhood.experiments.running.rules import (
     alike,
     apart,
     below,

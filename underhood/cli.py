@@ -161,8 +161,8 @@ def list_command(command: List) -> int:
 
 def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.registry import EXPERIMENTS, SCALES
-    from underhood.experiments.running import run_all, suggest
-    from underhood.experiments.verdicts import DIFFERS
+    from underhood.experiments.running.rules import DIFFERS
+    from underhood.experiments.running.runner import run_all, suggest
     from underhood.report.build import build, is_report
     from underhood.report.results import find
     from underhood.report.terminal import console, details, summary_table, verdict_table

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from underhood.experiments import (
+from underhood.experiments.paper import (
     figure2,
     figure3a,
     figure3b,
@@ -20,8 +20,8 @@ from underhood.experiments import (
     table2,
     table3,
 )
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.setting import Setting
 
 SCALES = ("smoke", "quick", "paper")
 

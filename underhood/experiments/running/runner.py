@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from underhood.common.provenance import provenance
-from underhood.experiments.beside import side_by_side
-from underhood.experiments.display import FAILED, Display
 from underhood.experiments.registry import EXPERIMENTS, SCALES
-from underhood.experiments.results import (
+from underhood.experiments.running.concurrency import side_by_side
+from underhood.experiments.running.display import FAILED, Display
+from underhood.experiments.running.outcomes import (
     Outcome,
     check_replaceable,
     judge,
     whole_result,
     write,
 )
-from underhood.experiments.setting import Setting
+from underhood.experiments.running.setting import Setting
 from underhood.layers.base.shapes import BadInput, in_words
 from underhood.sweeps.engines import Engine
 

@@ -7,7 +7,7 @@ depth, by medians and quartiles over seeds.
 
 import jax
 
-from underhood.experiments.architectures import (
+from underhood.experiments.protocols.architectures import (
     DENSE,
     GATED,
     GRU_,
@@ -16,11 +16,11 @@ from underhood.experiments.architectures import (
     LRU_PLAIN,
     LSTM_,
 )
-from underhood.experiments.comparison import Comparison, Plan
-from underhood.experiments.protocol import compare
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.verdicts import Number, alike, ordered
+from underhood.experiments.protocols.comparison import Comparison, Plan
+from underhood.experiments.protocols.rate_search import compare
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import Number, alike, ordered
+from underhood.experiments.running.setting import Setting
 from underhood.tasks import Task, TeacherStudent
 from underhood.training import Recipe
 

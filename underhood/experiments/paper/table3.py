@@ -11,10 +11,10 @@ from typing import Any
 import jax
 
 from underhood.constructions import Construction, ImpossibleConstruction, compile
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.sources import random_gated_rnn, random_teacher
-from underhood.experiments.verdicts import DIFFERS, REFUTED, REPRODUCED, Number
+from underhood.experiments.protocols.sources import random_gated_rnn, random_teacher
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import DIFFERS, REFUTED, REPRODUCED, Number
+from underhood.experiments.running.setting import Setting
 
 LIMIT = 1e-9
 LENGTHS = (32, 256)

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from underhood.experiments.setting import Tick
+from underhood.experiments.running.setting import Tick
 
 WAITING, RUNNING, FAILED = "waits", "runs", "failed"
 

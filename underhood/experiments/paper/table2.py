@@ -19,10 +19,16 @@ from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.neuron_roles import kinds
 from underhood.analysis.shrinking.pruning import in_float64
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.students import REGRESSION, regression_students
-from underhood.experiments.verdicts import Number, median_at_most, median_near, near, no_more_than
+from underhood.experiments.protocols.students import REGRESSION, regression_students
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import (
+    Number,
+    median_at_most,
+    median_near,
+    near,
+    no_more_than,
+)
+from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN
 from underhood.training import Recipe
 

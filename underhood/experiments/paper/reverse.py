@@ -13,10 +13,10 @@ import numpy as np
 
 from underhood.constructions import attention_from_linear_rnn, compile
 from underhood.constructions.construction import run_batch
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.sources import random_gated_rnn
-from underhood.experiments.verdicts import Number, at_most
+from underhood.experiments.protocols.sources import random_gated_rnn
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import Number, at_most
+from underhood.experiments.running.setting import Setting
 from underhood.layers import MultiHead, Stack
 
 LIMIT = 1e-12

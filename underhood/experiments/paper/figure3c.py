@@ -3,9 +3,9 @@
 Values read y (rank d_y), keys and queries read x (rank d_x): d_x·d_y key-values and d_x queries.
 """
 
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.sizes import Sweep, sweep
+from underhood.experiments.protocols.sizes import Sweep, sweep
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.setting import Setting
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe
 

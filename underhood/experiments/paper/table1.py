@@ -15,10 +15,10 @@ import numpy as np
 from underhood.analysis import decompile, polish, polynomial, probe, prune, reduce
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.shrinking.polishing import sample
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.students import literal_students, teacher_students
-from underhood.experiments.verdicts import Number, no_more_than
+from underhood.experiments.protocols.students import literal_students, teacher_students
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import Number, no_more_than
+from underhood.experiments.running.setting import Setting
 from underhood.tasks import TeacherStudent
 
 PAPER = {

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 from underhood.constructions import compile
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.sources import random_gated_rnn, random_teacher
-from underhood.experiments.verdicts import Number, at_most, near
+from underhood.experiments.protocols.sources import random_gated_rnn, random_teacher
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import Number, at_most, near
+from underhood.experiments.running.setting import Setting
 
 # Largest error allowed at orders 1, 2, 3.
 ONE_LAYER = {1: 1e-7, 2: 1e-9, 3: 1e-10}

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from underhood.experiments.beside import side_by_side
+from underhood.experiments.running.concurrency import side_by_side
 from underhood.sweeps.engines import Engine
 from underhood.sweeps.runs import train_on
 from underhood.sweeps.study import Study

@@ -11,13 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from underhood.experiments.architectures import GATED, GRU_, LRU_IN_OUT, LRU_MLP, LRU_PLAIN, LSTM_
-from underhood.experiments.comparison import Comparison, Plan
-from underhood.experiments.figure4a import RATES, notes_on
-from underhood.experiments.protocol import compare
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.verdicts import Number, below, near, ordered
+from underhood.experiments.paper.figure4a import RATES, notes_on
+from underhood.experiments.protocols.architectures import (
+    GATED,
+    GRU_,
+    LRU_IN_OUT,
+    LRU_MLP,
+    LRU_PLAIN,
+    LSTM_,
+)
+from underhood.experiments.protocols.comparison import Comparison, Plan
+from underhood.experiments.protocols.rate_search import compare
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import Number, below, near, ordered
+from underhood.experiments.running.setting import Setting
 from underhood.tasks import InContextRegression, Task
 from underhood.training import Recipe
 

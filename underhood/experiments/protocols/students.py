@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
-from underhood.experiments.setting import Setting
+from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN, SideGatedRNN
 from underhood.tasks import AssociativeRecall, InContextRegression, Task, TeacherStudent
 from underhood.training import Adam, Recipe, Run

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.verdicts import DIFFERS, NOT_JUDGED, REPRODUCED, Number
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import DIFFERS, NOT_JUDGED, REPRODUCED, Number
+from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN
 from underhood.tasks import Task
 from underhood.training import Recipe, Run

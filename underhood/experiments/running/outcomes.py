@@ -12,7 +12,7 @@ import safetensors
 import safetensors.numpy
 
 from underhood.common.provenance import provenance
-from underhood.experiments.verdicts import NOT_JUDGED, Number, overall
+from underhood.experiments.running.rules import NOT_JUDGED, Number, overall
 from underhood.layers.base.shapes import BadInput
 from underhood.layers.files.storage import write_atomically
 from underhood.training import Run

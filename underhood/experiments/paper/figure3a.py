@@ -6,9 +6,9 @@ key-values. The rules are in `sizes.py`.
 
 import jax
 
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.sizes import Sweep, sweep
+from underhood.experiments.protocols.sizes import Sweep, sweep
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.setting import Setting
 from underhood.tasks import TeacherStudent
 from underhood.training import Recipe
 

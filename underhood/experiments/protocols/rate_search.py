@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from underhood.experiments.architectures import Architecture, MakeStudent
-from underhood.experiments.comparison import Comparison, Plan, Student
-from underhood.experiments.setting import Setting
+from underhood.experiments.protocols.architectures import Architecture, MakeStudent
+from underhood.experiments.protocols.comparison import Comparison, Plan, Student
+from underhood.experiments.running.setting import Setting
 from underhood.tasks import Task
 from underhood.training import Run
 

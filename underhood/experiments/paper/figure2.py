@@ -28,11 +28,11 @@ from underhood.analysis.forms.quadratic import entry_degrees, quadratic_form
 from underhood.analysis.reading.neuron_roles import kinds
 from underhood.analysis.reading.probes import filling
 from underhood.analysis.shrinking.pruning import in_float64
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.students import Students, literal_students, teacher_students
-from underhood.experiments.table1 import task_loss
-from underhood.experiments.verdicts import Number, equal, median_at_most
+from underhood.experiments.paper.table1 import task_loss
+from underhood.experiments.protocols.students import Students, literal_students, teacher_students
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import Number, equal, median_at_most
+from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN
 
 POLISHED, LARGEST = 4, 60

@@ -11,13 +11,13 @@ EQUAL times what the smaller of the two largest has, because widths are few.
 
 import numpy as np
 
-from underhood.experiments import figure4a, figure4b
-from underhood.experiments.architectures import GATED, LRU_IN_OUT, LRU_MLP, LRU_PLAIN
-from underhood.experiments.comparison import Comparison
-from underhood.experiments.earlier import earlier
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.verdicts import DIFFERS, NOT_JUDGED, REPRODUCED, Number, ordered
+from underhood.experiments.paper import figure4a, figure4b
+from underhood.experiments.protocols.architectures import GATED, LRU_IN_OUT, LRU_MLP, LRU_PLAIN
+from underhood.experiments.protocols.comparison import Comparison
+from underhood.experiments.protocols.finished_comparisons import earlier
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import DIFFERS, NOT_JUDGED, REPRODUCED, Number, ordered
+from underhood.experiments.running.setting import Setting
 
 EQUAL = 1.5
 

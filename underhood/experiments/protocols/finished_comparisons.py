@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from underhood.experiments.architectures import ARCHITECTURES
-from underhood.experiments.comparison import Comparison, Plan, Student
-from underhood.experiments.results import ARRAYS, whole_result
-from underhood.experiments.setting import Setting
+from underhood.experiments.protocols.architectures import ARCHITECTURES
+from underhood.experiments.protocols.comparison import Comparison, Plan, Student
+from underhood.experiments.running.outcomes import ARRAYS, whole_result
+from underhood.experiments.running.setting import Setting
 from underhood.tasks import Task
 
 log = logging.getLogger("underhood")

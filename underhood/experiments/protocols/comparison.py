@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from underhood.experiments.architectures import ARCHITECTURES, Architecture
+from underhood.experiments.protocols.architectures import ARCHITECTURES, Architecture
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.verdicts import Number, near
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import Number, near
+from underhood.experiments.running.setting import Setting
 from underhood.tasks import InContextRegression
 from underhood.tasks.regression import gradient_descent_loss, optimal_step
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from underhood.experiments.verdicts import DIFFERS, NOT_JUDGED, REPRODUCED, Number
+from underhood.experiments.running.rules import DIFFERS, NOT_JUDGED, REPRODUCED, Number
 from underhood.tasks import AssociativeRecall
 from underhood.training import evaluate
 

@@ -21,11 +21,11 @@ import numpy as np
 from underhood.analysis import prune
 from underhood.analysis.reading.neuron_roles import kinds
 from underhood.analysis.shrinking.pruning import in_float64
-from underhood.experiments.recall import accuracy_of, numbers_on_accuracy, top
-from underhood.experiments.results import Outcome
-from underhood.experiments.setting import Setting
-from underhood.experiments.students import recall_students
-from underhood.experiments.verdicts import Number, median_at_least, median_at_most, median_near
+from underhood.experiments.protocols.recall import accuracy_of, numbers_on_accuracy, top
+from underhood.experiments.protocols.students import recall_students
+from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.rules import Number, median_at_least, median_at_most, median_near
+from underhood.experiments.running.setting import Setting
 from underhood.layers import SideGatedRNN
 
 

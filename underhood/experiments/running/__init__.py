@@ -1,0 +1,1 @@
+"""Running experiments and judging what they give."""
