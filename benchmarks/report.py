@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from underhood.report.build import build
-from underhood.report.results import find
+from underhood.results.files import find
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"quick": ROOT / "results/reference/quick", "paper": ROOT / "results/paper"}

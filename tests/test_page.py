@@ -10,7 +10,7 @@ import pytest
 import underhood as uh
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.report.build import build
-from underhood.report.results import find
+from underhood.results.files import find
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("x64")]
 

@@ -14,7 +14,7 @@ from underhood.cli import main
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.running.outcomes import FORMAT
-from underhood.report import architectures, bundle, results, weights
+from underhood.report import architectures, bundle, weights
 from underhood.report.build import build
 from underhood.report.charts import (
     PALETTE,
@@ -32,8 +32,9 @@ from underhood.report.charts import (
 from underhood.report.drawing import FORMATS, draw, lay_out
 from underhood.report.figures import FIGURES, figure_of
 from underhood.report.page import SIGNS, as_json, deciding, what_we_found
-from underhood.report.sections import SECTIONS
 from underhood.report.terminal import STYLES
+from underhood.results import files as results
+from underhood.results.claims import SECTIONS
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = {"quick": ROOT / "results/reference/quick", "paper": ROOT / "results/paper"}

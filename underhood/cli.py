@@ -164,8 +164,8 @@ def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.running.rules import DIFFERS
     from underhood.experiments.running.runner import run_all, suggest
     from underhood.report.build import build, is_report
-    from underhood.report.results import find
     from underhood.report.terminal import console, details, summary_table, verdict_table
+    from underhood.results.files import find
     from underhood.sweeps.commands import engine_of
 
     for name in command.names:
@@ -209,9 +209,9 @@ def reproduce_command(command: Reproduce) -> int:
 
 def report_command(command: Report) -> int:
     from underhood.report.build import build, is_report
-    from underhood.report.results import find
-    from underhood.report.sections import SECTIONS
     from underhood.report.terminal import console, summary_table
+    from underhood.results.claims import SECTIONS
+    from underhood.results.files import find
 
     folder = command.folder
     if folder.is_file():

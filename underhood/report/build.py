@@ -8,7 +8,7 @@ from underhood.report.charts import Figure, NoFigure
 from underhood.report.drawing import FORMATS, draw, write
 from underhood.report.figures import figure_of
 from underhood.report.page import MARK, page
-from underhood.report.results import Entry, Found
+from underhood.results.files import Entry, Found
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import jinja2
 
 from underhood.report.bundle import asset, policy, script, style
 from underhood.report.charts import Chart, Figure, described, encoded, listed
-from underhood.report.results import Entry, Found
-from underhood.report.sections import SECTIONS, Section
 from underhood.report.terminal import shown
+from underhood.results.claims import SECTIONS, Section
+from underhood.results.files import Entry, Found
 
 # How a verdict looks where colour is not enough.
 SIGNS = {"better": "▲", "reproduced": "✓", "differs": "≠", "refuted": "✗"}

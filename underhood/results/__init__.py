@@ -1,0 +1,1 @@
+"""What a result file is: format, verdicts, claims."""
