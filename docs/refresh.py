@@ -60,7 +60,7 @@ def run_page(text: str, name: str) -> str:
 
 def run_commands(shell: str, name: str) -> str:
     """The commands of one console block, in this process, with what they print."""
-    from underhood.cli import main
+    from underhood.cli.entry import main
 
     lines = shell.splitlines()
     commands = [line for line in lines if line.startswith("$ ")]

@@ -13,7 +13,7 @@ import safetensors.numpy
 from teachers import gated_rnn
 
 import underhood as uh
-from underhood.cli import main
+from underhood.cli.entry import main
 
 pytestmark = pytest.mark.usefixtures("unhooked")
 

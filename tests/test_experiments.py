@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from underhood.cli import main
+from underhood.cli.entry import main
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.running import outcomes as results
 from underhood.experiments.running import rules as verdicts

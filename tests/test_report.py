@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from underhood.cli import main
+from underhood.cli.entry import main
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.running.outcomes import FORMAT

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from underhood.cli import main
+from underhood.cli.entry import main
 from underhood.experiments.registry import EXPERIMENTS, Experiment
 from underhood.experiments.running import display
 from underhood.experiments.running.display import Display

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.cli import main
+from underhood.cli.entry import main
 from underhood.layers import BadInput
 from underhood.sweeps import Study
 from underhood.sweeps import study as studies

@@ -2,6 +2,6 @@
 
 import sys
 
-from underhood.cli import main
+from underhood.cli.entry import main
 
 sys.exit(main())

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from underhood.arguments import (
+from underhood.cli.arguments import (
     Compile,
     Decompile,
     Inspect,
