@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
+from underhood.common.errors import BadInput
 from underhood.experiments.running.concurrency import side_by_side
 from underhood.experiments.running.setting import Setting
-from underhood.layers.base.shapes import BadInput
 from underhood.sweeps.engines import Local
 
 PATIENCE = 10.0

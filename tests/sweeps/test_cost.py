@@ -125,7 +125,7 @@ def test_units_cost_what_the_formula_says() -> None:
 def test_an_h200_takes_what_is_foretold() -> None:
     """Steps that benchmarks/cost.py has timed there: half of those that were not fitted."""
     task = uh.tasks.TeacherStudent.random(4, length=32, key=jax.random.key(0))
-    record = Path(__file__).parents[1] / "benchmarks" / "cost_h200.txt"
+    record = Path(__file__).parents[2] / "benchmarks" / "cost_h200.txt"
     ratios = []
     for place, line in enumerate(record.read_text().splitlines()):
         (*kind, depth, rest), unit = line.split(", "), line.split()[-1]

@@ -36,7 +36,7 @@ from underhood.report.terminal import STYLES
 from underhood.results import files as results
 from underhood.results.claims import SECTIONS
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 COMMITTED = {"quick": ROOT / "results/reference/quick", "paper": ROOT / "results/paper"}
 TABLE3 = json.loads((COMMITTED["paper"] / "table3/result.json").read_text())
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{ 7*7 }}"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from swept import all_tiny_there_once, study, tiny
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.sweeps.dask import certificates
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.dask.queueing import Queue
@@ -303,7 +303,7 @@ def test_jobs_of_a_queue_work_encrypted_and_are_replaced(tmp_path) -> None:
 
 def jobs_of(folder) -> list[int]:
     """Workers whose certificates lie in a folder."""
-    pattern = f"underhood.sweeps.worker tls://127.*{folder}"
+    pattern = f"underhood.sweeps.dask.worker tls://127.*{folder}"
     found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
     return [int(word) for word in found.stdout.split()]
 
@@ -342,5 +342,5 @@ def test_slurms_script_asks_for_what_the_file_says(tmp_path) -> None:
     for line in ("#SBATCH -p gpus", "#SBATCH --gres=gpu:1", "#SBATCH -t 04:00:00",
                  "#SBATCH --cpus-per-task=4"):  # fmt: skip
         assert line in script
-    assert "-m underhood.sweeps.worker tls://" in script
+    assert "-m underhood.sweeps.dask.worker tls://" in script
     assert "--gpu own" in script and "--tls-key" in script and "--insecure" not in script

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import underhood as uh
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStudent
 from underhood.training import Adam, Constant, Cosine, Fade, First, evaluate
 from underhood.training.ensemble import Ensemble

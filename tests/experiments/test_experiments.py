@@ -12,12 +12,12 @@ import pytest
 import safetensors.numpy
 
 from underhood.cli.entry import main
+from underhood.common.errors import BadInput
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.experiments.running import outcomes as results
 from underhood.experiments.running import rules as verdicts
 from underhood.experiments.running import runner as running
 from underhood.experiments.running.outcomes import Outcome
-from underhood.layers.base.shapes import BadInput
 
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}
 
@@ -134,7 +134,7 @@ def test_a_result_without_its_arrays_is_not_finished(damage, tmp_path, monkeypat
 # Tests that run in the background have SIGINT ignored, and so has what they start.
 COMMAND = """
 import signal, sys
-from underhood.cli import main
+from underhood.cli.entry import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
 """

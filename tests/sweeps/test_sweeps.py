@@ -12,7 +12,7 @@ import pytest
 
 import underhood as uh
 from underhood.cli.entry import main
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.sweeps import Study
 from underhood.sweeps import study as studies
 from underhood.sweeps.dask.remote import unwrapped, wrapped

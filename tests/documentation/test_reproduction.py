@@ -9,7 +9,7 @@ import pytest
 
 from underhood.experiments.registry import EXPERIMENTS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reproduction.md"
 RESULTS = ROOT / "results"
 # The last two are kept because the page tells why rates are searched otherwise now, and what the

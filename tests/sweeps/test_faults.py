@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from swept import (
@@ -23,7 +24,7 @@ from swept import (
     tiny,
 )
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.engines import Local
 from underhood.sweeps.store import Store
@@ -137,7 +138,7 @@ import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 import swept
-from underhood.sweeps.sweep import sweep
+from underhood.sweeps.sweeping import sweep
 with swept.Cluster(count=2, work=swept.tiny).opened() as cluster:
     print(*(one.pid for one in cluster.processes.running.values()), flush=True)
     sweep(swept.study(), Path(sys.argv[1]), cluster, most=1)
@@ -146,7 +147,7 @@ with swept.Cluster(count=2, work=swept.tiny).opened() as cluster:
 
 def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path) -> None:
     own = study()
-    words = [sys.executable, "-c", CLIENT, str(tmp_path), os.path.dirname(__file__)]
+    words = [sys.executable, "-c", CLIENT, str(tmp_path), str(Path(__file__).parents[1])]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     children = [int(number) for number in client.stdout.readline().split()]
     until = time.monotonic() + 60

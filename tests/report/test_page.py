@@ -14,7 +14,7 @@ from underhood.results.files import find
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("x64")]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "build" / "screenshots"
 READY = "html[data-ready=yes]"
 

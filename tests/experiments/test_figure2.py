@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from teachers import attention, random_gated
 
 import underhood as uh
-from underhood.analysis.reading.neuron_roles import kinds
+from underhood.common.decay import kinds
 from underhood.experiments.paper.figure2 import (
     Picture,
     block_share,

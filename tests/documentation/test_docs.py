@@ -9,7 +9,7 @@ import pytest
 
 import underhood as uh
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
 import hooks  # noqa: E402
