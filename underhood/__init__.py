@@ -30,6 +30,7 @@ from underhood.analysis import (
     reduce,
     roles,
 )
+from underhood.common.errors import BadInput
 from underhood.constructions import (
     Construction,
     ImpossibleConstruction,
@@ -42,7 +43,6 @@ from underhood.layers import (
     LRU,
     LSTM,
     Affine,
-    BadInput,
     DenseGatedRNN,
     GatedRNN,
     Layer,

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
+from underhood.common.errors import BadInput
 from underhood.constructions import Construction
-from underhood.layers import BadInput, GatedRNN, SideGatedRNN
+from underhood.layers import GatedRNN, SideGatedRNN
 
 # Sizes of functions are exact sums over pairs of tokens; longer sequences would not fit in memory.
 LONGEST = 256
@@ -37,12 +37,3 @@ def check_share(value: Any, what: str, name: str = "tolerance") -> None:
     """A number from 0 up to, not including, 1."""
     if not isinstance(value, int | float | np.number) or not 0 <= value < 1:
         raise BadInput(f"{what}: {name} is {value!r}; give a share from 0 to 1.")
-
-
-def key_problems(key: Any) -> list[str]:
-    """What stops a key from being one key of jax.random, new style or old."""
-    dtype = getattr(key, "dtype", None)
-    typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-    if (typed and key.shape == ()) or (dtype == np.uint32 and key.shape == (2,)):
-        return []
-    return ["key is not one key; give jax.random.key(0) for example"]

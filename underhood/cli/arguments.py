@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from underhood.layers.base.shapes import BadInput
+from underhood.common.errors import BadInput
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from underhood.cli.arguments import (
     interrupted,
     parse,
 )
-from underhood.layers.base.shapes import BadInput, in_words
+from underhood.common.errors import BadInput, in_words
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,8 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
 def compile_command(command: Compile) -> int:
     import jax
 
+    from underhood.common.files import check_writable
     from underhood.constructions import compile
-    from underhood.layers.files.storage import check_writable, read, save
+    from underhood.layers.files.storage import read, save
     from underhood.report.terminal import console, plain_table
 
     if not 0 <= command.seed < 2**32:
@@ -91,8 +92,10 @@ def compile_command(command: Compile) -> int:
 
 def decompile_command(command: Decompile) -> int:
     from underhood.analysis import decompile
-    from underhood.analysis.decompilation.description import facts, matrices, rows
-    from underhood.layers.files.storage import check_writable, read, save
+    from underhood.analysis.decompilation.description import decompilation_facts as facts
+    from underhood.analysis.decompilation.description import matrices, rows
+    from underhood.common.files import check_writable
+    from underhood.layers.files.storage import read, save
     from underhood.report.terminal import console, picture, plain_table
 
     choices = {"auto": None, "yes": True, "no": False}
@@ -124,7 +127,8 @@ def decompile_command(command: Decompile) -> int:
 
 
 def inspect_command(command: Inspect) -> int:
-    from underhood.layers.files.description import array_rows, facts, named_arrays, role_rows
+    from underhood.layers.files.description import array_rows, named_arrays, role_rows
+    from underhood.layers.files.description import layer_facts as facts
     from underhood.layers.files.storage import read
     from underhood.report.terminal import console, picture, plain_table
 

@@ -10,10 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from underhood.layers.base.shapes import BadInput, Weight, number_problem
+from underhood.common.arrays import Weight, array_problem
+from underhood.common.errors import BadInput
 
 NU_ONE = -40.0
 NU_ZERO = 7.0
+
+# A trained neuron this near to λ = 1 counts as memory, and this near to λ = 0 as query.
+NEAR = 0.02
 
 
 def decay_from_nu(nu: Weight) -> Weight:
@@ -24,7 +28,7 @@ def decay_from_nu(nu: Weight) -> Weight:
 
 def nu_from_decay(decay: Any, *, about: str) -> Weight:
     """ν = log(−log λ); refuses what does not lie in [0, 1]."""
-    problem = number_problem("decay", decay)
+    problem = array_problem("decay", decay)
     if problem is None and not isinstance(decay, jax.core.Tracer):
         low, high = (float(np.min(decay)), float(np.max(decay))) if decay.size else (0.0, 0.0)
         if low < 0 or high > 1:
@@ -36,3 +40,10 @@ def nu_from_decay(decay: Any, *, about: str) -> Weight:
             nu = np.log(-np.log(decay))
         return np.clip(nu, NU_ONE, NU_ZERO)
     return jnp.clip(jnp.log(-jnp.log(decay)), NU_ONE, NU_ZERO)
+
+
+def kinds(decay: np.ndarray, keeps: tuple[float, ...] = (1.0,)) -> np.ndarray:
+    """Return "memory", "query" or "other" for each decay; memory has one of the decays `keeps`."""
+    decay = np.asarray(decay, float)
+    memory = np.any(np.abs(decay[:, None] - np.array(keeps)) <= NEAR, axis=1)
+    return np.where(decay <= NEAR, "query", np.where(memory, "memory", "other"))

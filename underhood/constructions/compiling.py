@@ -8,13 +8,14 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from underhood.common.errors import BadInput
 from underhood.constructions.construction import Construction, Source
 from underhood.constructions.impossibility import ImpossibleConstruction
 from underhood.constructions.sources.heads import read_attention
 from underhood.constructions.targets.refusals import reasons_against, refuse_source
 from underhood.constructions.targets.registry import TARGETS
 from underhood.constructions.targets.request import DTYPES, FORMS, Request
-from underhood.layers import BadInput, GatedRNN, LinearAttention, MultiHead, Stack
+from underhood.layers import GatedRNN, LinearAttention, MultiHead, Stack
 from underhood.layers.lru import ACTIVATIONS
 
 

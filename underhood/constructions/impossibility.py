@@ -1,6 +1,6 @@
 """The refusal: why no network of the asked kind computes what was asked for."""
 
-from underhood.layers.base.shapes import BadInput
+from underhood.common.errors import BadInput
 
 
 class ImpossibleConstruction(BadInput):

@@ -1,9 +1,9 @@
 """What can compute: linear attention, gated RNNs, LRU, LSTM, GRU, Mamba, the linear recurrence."""
 
+from underhood.common.errors import BadInput
 from underhood.layers.attention import LinearAttention, MultiHead
 from underhood.layers.base.layer import Layer, parameter_count, stream
 from underhood.layers.base.recurrence import linear_recurrence
-from underhood.layers.base.shapes import BadInput
 from underhood.layers.batches import batch_outputs, last_outputs
 from underhood.layers.files.storage import load, save
 from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN

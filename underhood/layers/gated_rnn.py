@@ -16,10 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
+from underhood.common.errors import BadInput, refuse
 from underhood.layers.base.layer import Layer, append_one, bilinear, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence, unrolled
-from underhood.layers.base.shapes import BadInput, Weight, problems_of, refuse
+from underhood.layers.base.shapes import problems_of
 
 
 class BilinearGates(Layer):

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
+from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
+from underhood.common.errors import BadInput
 from underhood.layers.base.layer import Layer, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence
-from underhood.layers.base.shapes import BadInput, Weight
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from underhood.common.arrays import Weight
 from underhood.layers.base.layer import Layer, normal, scan_steps, zeros
-from underhood.layers.base.shapes import Weight
 
 State = tuple[Float[Array, " hidden"], Float[Array, " hidden"]]
 

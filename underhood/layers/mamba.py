@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from underhood.common.arrays import Weight
 from underhood.layers.base.layer import Layer, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence
-from underhood.layers.base.shapes import Weight
 
 
 class Mamba(Layer):

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from underhood.common.arrays import Weight
 from underhood.layers.base.layer import Layer, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence
-from underhood.layers.base.shapes import Weight
 
 State = tuple[Float[Array, "width_minus_1 inner"], Float[Array, "inner state"]]
 

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
 from underhood.layers.base.layer import Layer, bilinear, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence
-from underhood.layers.base.shapes import Weight
 
 
 class SideGatedRNN(Layer):

@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from underhood.common.arrays import Weight
+from underhood.common.errors import BadInput, refuse
 from underhood.layers.base.layer import Layer, normal
-from underhood.layers.base.shapes import BadInput, Weight, problems_of, refuse
+from underhood.layers.base.shapes import problems_of
 
 
 class Affine(eqx.Module):

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput, reason_of
 from underhood.sweeps.cost import CORE, H200, hours
-from underhood.sweeps.engines import Engine, Local, reason_of
+from underhood.sweeps.engines import Engine, Local
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, plan

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from underhood.common.errors import reason_of
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
@@ -77,8 +78,3 @@ class Local:
                 yield Outcome(unit, None, reason_of(error))
                 continue
             yield Outcome(unit, files, seconds=time.monotonic() - began)
-
-
-def reason_of(error: BaseException) -> str:
-    """One line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

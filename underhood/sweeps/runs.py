@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from underhood.common.errors import BadInput
 from underhood.common.provenance import provenance
-from underhood.layers import BadInput
 from underhood.sweeps.engines import Engine
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study

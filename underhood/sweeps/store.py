@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from underhood.layers import BadInput
-from underhood.layers.files.storage import write_atomically
+from underhood.common.errors import BadInput
+from underhood.common.files import as_json, write_atomically
 from underhood.sweeps.units import Unit
 from underhood.training import Run
-from underhood.training.storage.folder import as_json, locked
+from underhood.training.storage.folder import locked
 
 UNITS, UNFINISHED, DAMAGED, TABLE = "units", "unfinished", "damaged", "table.csv"
 OURS = {UNITS, UNFINISHED, DAMAGED, TABLE, "study.json", "lock"}

@@ -18,7 +18,7 @@ import numpy as np
 import underhood.layers
 import underhood.tasks
 import underhood.training
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.layers.files.storage import take_apart
 from underhood.sweeps.descriptions import described
 from underhood.tasks import Task

@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.sweeps.study import Study
 
 # Files are run under this name, so that they can tell, and pickled by value for workers.

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from underhood.common.files import as_json
 from underhood.sweeps.engines import Engine, Outcome
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import MOST, Unit, plan
-from underhood.training.storage.folder import as_json
 
 
 @dataclass(frozen=True)

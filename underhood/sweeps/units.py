@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from underhood.common.files import as_json
 from underhood.sweeps.study import Study
 from underhood.training import train
 from underhood.training.members import Member
 from underhood.training.program_cache import forget_if_many
 from underhood.training.run import Run
-from underhood.training.storage.folder import VERSION, as_json
+from underhood.training.storage.folder import VERSION
 
 # What is done with a unit: its files.
 Work = Callable[..., dict[str, bytes]]

@@ -23,8 +23,9 @@ Without biases w₀ = σ = 0, and what remains are the familiar moments of a Wis
 import jax
 import numpy as np
 
-from underhood.layers import BadInput, LinearAttention
-from underhood.layers.base.shapes import Weight
+from underhood.common.arrays import Weight
+from underhood.common.errors import BadInput
+from underhood.layers import LinearAttention
 
 
 def output_moments(attention: LinearAttention, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from underhood.layers import BadInput, LinearAttention
-from underhood.layers.base.shapes import refuse
-from underhood.tasks.task import Batch, Task, size_problems
+from underhood.common.errors import BadInput, refuse
+from underhood.common.numbers import whole_problems
+from underhood.layers import LinearAttention
+from underhood.tasks.task import Batch, Task
 
 
 class AssociativeRecall(Task):
@@ -34,8 +35,8 @@ class AssociativeRecall(Task):
 
     def __init__(self, symbols: int = 8, between_tokens: bool = False, pairs: int | None = None):
         """`pairs` is `symbols` unless given."""
-        problems = size_problems(symbols=symbols)
-        problems += [] if pairs is None else size_problems(pairs=pairs)
+        problems = whole_problems(symbols=symbols)
+        problems += [] if pairs is None else whole_problems(pairs=pairs)
         pairs = symbols if pairs is None else pairs
         if not problems and pairs > symbols:
             problems.append(

@@ -25,9 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from underhood.common.errors import refuse
+from underhood.common.numbers import whole_problems
 from underhood.layers import LinearAttention
-from underhood.layers.base.shapes import refuse
-from underhood.tasks.task import Batch, Task, size_problems, squared_losses
+from underhood.tasks.task import Batch, Task, squared_losses
 
 UNIFORM_KURTOSIS = 9 / 5
 
@@ -53,7 +54,7 @@ class InContextRegression(Task):
         mirrored: bool = False,
     ):
         """`variance` is that of the entries of W*, 1/d_x unless given."""
-        problems = size_problems(d_x=d_x, d_y=d_y, pairs=pairs)
+        problems = whole_problems(d_x=d_x, d_y=d_y, pairs=pairs)
         if variance is not None:
             problems += positive_problems(variance=variance)
         if not isinstance(mirrored, bool):
@@ -143,7 +144,7 @@ def optimal_step(
 ) -> float:
     """η*, the step size with which one gradient step on ½|Y − WX|² from W = 0 predicts best."""
     refuse(
-        size_problems(pairs=pairs, d_x=d_x)
+        whole_problems(pairs=pairs, d_x=d_x)
         + positive_problems(input_variance=input_variance)
         + kurtosis_problems(kurtosis),
         about="optimal_step",
@@ -162,7 +163,7 @@ def gradient_descent_loss(
 ) -> float:
     """The loss (½·mean over outputs) of one gradient step of size `step` from W = 0."""
     refuse(
-        size_problems(pairs=pairs, d_x=d_x)
+        whole_problems(pairs=pairs, d_x=d_x)
         + positive_problems(weight_variance=weight_variance, input_variance=input_variance)
         + kurtosis_problems(kurtosis),
         about="gradient_descent_loss",

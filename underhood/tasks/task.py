@@ -5,14 +5,14 @@ cross-entropy. `zero_loss`, `scale` and `best_loss` are closed forms, computed i
 """
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.layers import BadInput, LinearAttention
+from underhood.common.errors import BadInput
+from underhood.layers import LinearAttention
 
 
 class Batch(NamedTuple):
@@ -102,12 +102,3 @@ def squared_losses(
             " give the outputs at the tokens that count (reads_last: the last one alone)."
         )
     return 0.5 * jnp.mean((outputs - targets) ** 2, axis=tuple(range(1, outputs.ndim)))
-
-
-def size_problems(*, least: int = 1, **sizes: Any) -> list[str]:
-    """What stops the named values from being whole numbers of at least `least`."""
-    return [
-        f"{name} is {value!r}; give a whole number, {least} or more"
-        for name, value in sizes.items()
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least
-    ]

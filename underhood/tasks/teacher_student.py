@@ -12,10 +12,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.layers import BadInput, LinearAttention
-from underhood.layers.base.shapes import refuse
+from underhood.common.errors import BadInput, refuse
+from underhood.common.numbers import whole_problems
+from underhood.layers import LinearAttention
 from underhood.tasks.moments import output_moments
-from underhood.tasks.task import Batch, Task, size_problems, squared_losses
+from underhood.tasks.task import Batch, Task, squared_losses
 
 
 class TeacherStudent(Task):
@@ -27,7 +28,7 @@ class TeacherStudent(Task):
     reads_last: ClassVar[bool] = False
 
     def __init__(self, attention: LinearAttention, length: int = 32):
-        refuse(size_problems(length=length), about="TeacherStudent")
+        refuse(whole_problems(length=length), about="TeacherStudent")
         if not isinstance(attention, LinearAttention):
             kind = type(attention).__name__
             raise BadInput(f"TeacherStudent: the teacher is a {kind}; give one LinearAttention.")
@@ -46,7 +47,7 @@ class TeacherStudent(Task):
         those of W_V and M with variance 1/d. (The paper cuts off singular values instead.)
         """
         refuse(
-            size_problems(d=d) + ([] if rank is None else size_problems(least=0, rank=rank)),
+            whole_problems(d=d) + ([] if rank is None else whole_problems(least=0, rank=rank)),
             about="TeacherStudent.random",
         )
         if rank is None or rank == d:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from underhood.common.errors import BadInput
 from underhood.layers import LinearAttention
-from underhood.layers.base.shapes import BadInput
 from underhood.tasks import Task
 from underhood.training.device import (
     bytes_needed,

@@ -15,8 +15,9 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
+from underhood.common.errors import BadInput
+from underhood.common.numbers import is_whole
 from underhood.layers import LinearAttention
-from underhood.layers.base.shapes import BadInput
 from underhood.tasks import Task, TeacherStudent
 
 # What may differ between members without changing the program.
@@ -105,15 +106,6 @@ def whole_numbers(name: str, values: Iterable[int], *, least: int) -> tuple[int,
     if len(set(numbers)) < len(numbers):
         raise BadInput(f"train: {name} holds the same number twice; list each once.")
     return numbers
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is one whole number, of Python, NumPy or JAX."""
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
 
 
 def check_number(name: str, value: Any) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from underhood.layers.base.shapes import BadInput
+from underhood.common.errors import BadInput
 from underhood.training.schedules import Cosine, Fade, First, Schedule
 
 PAPER_STEPS = 1_000_000

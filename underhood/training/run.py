@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from underhood.layers.base.shapes import BadInput
+from underhood.common.errors import BadInput
+from underhood.common.files import as_json
 from underhood.layers.files.storage import put_together, take_apart
 from underhood.training.padding import is_own
 from underhood.training.storage.folder import (
     VERSION,
-    as_json,
     folder_of,
     named_leaves,
     read_json,

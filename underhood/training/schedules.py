@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from underhood.layers.base.shapes import BadInput
+from underhood.common.errors import BadInput
 
 Scalar = Float[Array, ""]
 

@@ -15,15 +15,16 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from underhood.common.errors import BadInput
+from underhood.common.numbers import is_whole
 from underhood.common.provenance import provenance
 from underhood.layers import parameter_count
-from underhood.layers.base.shapes import BadInput
 from underhood.layers.files.storage import take_apart
 from underhood.tasks import Task
 from underhood.training.device import precision_of
 from underhood.training.ensemble import Ensemble
 from underhood.training.evaluation import evaluate
-from underhood.training.members import TEACHER, combine, is_whole
+from underhood.training.members import TEACHER, combine
 from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.recipes import Recipe
 from underhood.training.run import Run

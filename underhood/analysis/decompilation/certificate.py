@@ -21,8 +21,9 @@ from underhood.analysis.decompilation.lags import COARSE, FINE, Lags, lag_nodes
 from underhood.analysis.decompilation.rounding import rounding_bound
 from underhood.analysis.forms.norms import between, by_degree, size
 from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form, symmetric, upper
-from underhood.analysis.reading.neuron_roles import kinds
-from underhood.layers import BadInput, LinearAttention
+from underhood.common.decay import kinds
+from underhood.common.errors import BadInput
+from underhood.layers import LinearAttention
 
 # Singular values come out with a relative error of a few hundred eps at most.
 COMPUTED = 1e-12

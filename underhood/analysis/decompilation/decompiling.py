@@ -22,9 +22,10 @@ from underhood.analysis.decompilation.rounding import rounding_bound
 from underhood.analysis.forms.norms import TIME, size
 from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.reading.neuron_roles import roles
+from underhood.common.errors import BadInput
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
-from underhood.layers import BadInput, LinearAttention, SideGatedRNN
+from underhood.layers import LinearAttention, SideGatedRNN
 
 # Biases are part of the answer where they leave less than this share of what is left without.
 BIASES_PAY = 0.1

@@ -8,7 +8,7 @@ import numpy as np
 from underhood.analysis.decompilation.decompiling import Decompilation
 
 
-def facts(found: Decompilation, radius: float, time: int) -> dict[str, Any]:
+def decompilation_facts(found: Decompilation, radius: float, time: int) -> dict[str, Any]:
     """Plain numbers and words; `bound` is for tokens up to `radius`, `time` of them."""
     attention, certificate = found.attention, found.certificate
     return {

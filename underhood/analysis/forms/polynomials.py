@@ -11,7 +11,7 @@ import numpy as np
 
 from underhood.analysis.forms.monomials import monomials
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 
 
 @dataclass(frozen=True)

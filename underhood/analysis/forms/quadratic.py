@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from underhood.layers import BadInput, GatedRNN, LinearAttention, SideGatedRNN
+from underhood.common.errors import BadInput
+from underhood.layers import GatedRNN, LinearAttention, SideGatedRNN
 
 # Decays closer than this count as equal; λ is stored through ν, which is exact to about 1e-15.
 EQUAL = 1e-12

@@ -8,17 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from underhood.common.decay import kinds
+from underhood.common.errors import BadInput
 from underhood.constructions import Role
-from underhood.layers import BadInput
-
-NEAR = 0.02
-
-
-def kinds(decay: np.ndarray, keeps: tuple[float, ...] = (1.0,)) -> np.ndarray:
-    """memory, query or other for each decay."""
-    decay = np.asarray(decay, float)
-    memory = np.any(np.abs(decay[:, None] - np.array(keeps)) <= NEAR, axis=1)
-    return np.where(decay <= NEAR, "query", np.where(memory, "memory", "other"))
 
 
 def roles(layer: Any, keeps: tuple[float, ...] = (1.0,)) -> tuple[Role, ...]:

@@ -13,10 +13,11 @@ import numpy as np
 from underhood.analysis.arguments import check_gated, check_time
 from underhood.analysis.forms.norms import TIME
 from underhood.analysis.reading.influences import states_of
-from underhood.analysis.reading.neuron_roles import kinds
-from underhood.analysis.shrinking.pruning import in_float64
 from underhood.analysis.shrinking.variable_projection import accumulate
-from underhood.layers import BadInput, LinearAttention
+from underhood.common.decay import kinds
+from underhood.common.errors import BadInput
+from underhood.common.float64 import in_float64
+from underhood.layers import LinearAttention
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from underhood.analysis.arguments import key_problems
-from underhood.layers import BadInput
-from underhood.layers.base.shapes import refuse
-from underhood.tasks.task import size_problems
+from underhood.common.errors import BadInput, refuse
+from underhood.common.keys import key_problems
+from underhood.common.numbers import whole_problems
 
 Sequences = Float[Array, "batch time d_in"]
 
@@ -28,8 +27,8 @@ def checked_d_in(layer: Any, key: Any, time: Any, sequences: Any, d_in: Any) -> 
     if own is None and d_in is None:
         raise BadInput("attention_score: the layer has no d_in; pass d_in=, numbers per token.")
     d_in = own if d_in is None else d_in
-    problems = size_problems(least=2, time=time) + size_problems(least=8, sequences=sequences)
-    problems += size_problems(d_in=d_in)
+    problems = whole_problems(least=2, time=time) + whole_problems(least=8, sequences=sequences)
+    problems += whole_problems(d_in=d_in)
     if own is not None and own != d_in:
         problems.append(f"d_in is {d_in} but the layer reads {own} numbers per token")
     problems += key_problems(key)

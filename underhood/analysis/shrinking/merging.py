@@ -15,9 +15,10 @@ from underhood.analysis.forms.norms import TIME, size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import states_of
 from underhood.analysis.shrinking.gates import eigen_gates
-from underhood.analysis.shrinking.pruning import in_float64
 from underhood.analysis.shrinking.side_reduction import alike, along
-from underhood.layers import BadInput, GatedRNN
+from underhood.common.errors import BadInput
+from underhood.common.float64 import in_float64
+from underhood.layers import GatedRNN
 
 
 @dataclass(frozen=True)

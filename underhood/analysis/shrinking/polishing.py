@@ -23,16 +23,18 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.analysis.arguments import check_gated, check_share, key_problems
+from underhood.analysis.arguments import check_gated, check_share
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
-from underhood.analysis.shrinking.pruning import in_float64, select
+from underhood.analysis.shrinking.pruning import select
 from underhood.analysis.shrinking.variable_projection import Data, Student, minimise
+from underhood.common.errors import BadInput, refuse
+from underhood.common.float64 import in_float64
+from underhood.common.keys import key_problems
+from underhood.common.numbers import whole_problems
 from underhood.common.threads import one_thread
-from underhood.layers import BadInput, GatedRNN
-from underhood.layers.base.shapes import refuse
+from underhood.layers import GatedRNN
 from underhood.tasks import Task
-from underhood.tasks.task import size_problems
 
 # Neurons of less influence go; the next threshold is tried where one was too hard.
 THRESHOLDS = (2e-3, 5e-4, 1e-4, 0.0)
@@ -177,7 +179,7 @@ def check_settings(thresholds: Any, steps: Any, sequences: Any) -> None:
     for one in thresholds:
         check_share(one, "polish", "a threshold")
     least = {} if sequences is None else {"sequences": sequences}
-    refuse(size_problems(steps=steps, **least), about="polish")
+    refuse(whole_problems(steps=steps, **least), about="polish")
 
 
 def check_task(model: Any, task: Task) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 
 from underhood.analysis.arguments import check_gated, check_share, check_time
@@ -17,6 +16,7 @@ from underhood.analysis.forms.norms import TIME, size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
 from underhood.analysis.reading.neuron_roles import roles
+from underhood.common.float64 import in_float64
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import SideGatedRNN
@@ -109,8 +109,3 @@ def select(model: Any, neurons: np.ndarray, gates: np.ndarray) -> Any:
     smaller = type(model)(**inner, decay=model.decay[neurons], **outer)
     # The decay is stored as ν; passing through λ would cost its last digits.
     return eqx.tree_at(lambda one: one.nu, smaller, model.nu[neurons])
-
-
-def in_float64(model: Any) -> Any:
-    """The same weights as NumPy arrays in float64."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model)

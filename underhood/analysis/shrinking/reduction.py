@@ -32,11 +32,13 @@ from underhood.analysis.forms.quadratic import (
 from underhood.analysis.reading.neuron_roles import roles
 from underhood.analysis.shrinking.gates import eigen_gates
 from underhood.analysis.shrinking.products import Pair, gate_basis, pick, rank_one_basis
-from underhood.analysis.shrinking.pruning import in_float64, select
+from underhood.analysis.shrinking.pruning import select
 from underhood.analysis.shrinking.side_reduction import reduce_side
+from underhood.common.errors import BadInput
+from underhood.common.float64 import in_float64
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
-from underhood.layers import BadInput, GatedRNN, SideGatedRNN
+from underhood.layers import GatedRNN, SideGatedRNN
 
 TOLERANCE = 1e-8
 # Of neurons less spread than this, better ones are looked for.

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from underhood.analysis.reading.neuron_roles import kinds
 from underhood.analysis.shrinking.gates import eigen_gates
+from underhood.common.decay import kinds
 from underhood.layers import GatedRNN, SideGatedRNN
 
 

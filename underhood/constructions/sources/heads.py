@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from underhood.common.arrays import Weight
 from underhood.layers import LinearAttention, MultiHead
-from underhood.layers.base.shapes import Weight
 
 
 @dataclass(frozen=True)

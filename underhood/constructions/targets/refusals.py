@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from underhood.common.errors import BadInput
 from underhood.constructions.impossibility import ImpossibleConstruction
 from underhood.constructions.sources.heads import Attention
 from underhood.constructions.targets import mlp
 from underhood.constructions.targets.registry import Target
 from underhood.constructions.targets.request import FORMS, Request
-from underhood.layers import BadInput
 
 
 def refuse_source(source: Any, target: str) -> None:

@@ -25,9 +25,9 @@ import numpy as np
 from underhood.analysis import merge, polish, prune, reduce
 from underhood.analysis.forms.norms import entry_moments
 from underhood.analysis.forms.quadratic import entry_degrees, quadratic_form
-from underhood.analysis.reading.neuron_roles import kinds
 from underhood.analysis.reading.probes import filling
-from underhood.analysis.shrinking.pruning import in_float64
+from underhood.common.decay import kinds
+from underhood.common.float64 import in_float64
 from underhood.experiments.paper.table1 import task_loss
 from underhood.experiments.protocols.students import Students, literal_students, teacher_students
 from underhood.experiments.running.outcomes import Outcome

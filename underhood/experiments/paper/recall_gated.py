@@ -22,8 +22,8 @@ import numpy as np
 
 from underhood.analysis import prune
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.analysis.reading.neuron_roles import kinds
-from underhood.analysis.shrinking.pruning import in_float64
+from underhood.common.decay import kinds
+from underhood.common.float64 import in_float64
 from underhood.constructions import compile
 from underhood.experiments.protocols.recall import accuracy_of, numbers_on_accuracy, top
 from underhood.experiments.protocols.students import recall_students

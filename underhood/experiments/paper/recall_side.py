@@ -19,8 +19,8 @@ import equinox as eqx
 import numpy as np
 
 from underhood.analysis import prune
-from underhood.analysis.reading.neuron_roles import kinds
-from underhood.analysis.shrinking.pruning import in_float64
+from underhood.common.decay import kinds
+from underhood.common.float64 import in_float64
 from underhood.experiments.protocols.recall import accuracy_of, numbers_on_accuracy, top
 from underhood.experiments.protocols.students import recall_students
 from underhood.experiments.running.outcomes import Outcome

@@ -17,8 +17,8 @@ import numpy as np
 from underhood.analysis import decompile, polynomial
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.analysis.reading.neuron_roles import kinds
-from underhood.analysis.shrinking.pruning import in_float64
+from underhood.common.decay import kinds
+from underhood.common.float64 import in_float64
 from underhood.experiments.protocols.students import REGRESSION, regression_students
 from underhood.experiments.running.outcomes import Outcome
 from underhood.experiments.running.rules import (

@@ -11,10 +11,10 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from underhood.common.errors import BadInput
+from underhood.common.files import write_atomically
 from underhood.common.provenance import provenance
 from underhood.experiments.running.rules import NOT_JUDGED, Number, overall
-from underhood.layers.base.shapes import BadInput
-from underhood.layers.files.storage import write_atomically
 from underhood.training import Run
 
 # Of result.json; a later version may count on.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from underhood.common.errors import BadInput, in_words
 from underhood.common.provenance import provenance
 from underhood.experiments.registry import EXPERIMENTS, SCALES
 from underhood.experiments.running.concurrency import side_by_side
@@ -22,7 +23,6 @@ from underhood.experiments.running.outcomes import (
     write,
 )
 from underhood.experiments.running.setting import Setting
-from underhood.layers.base.shapes import BadInput, in_words
 from underhood.sweeps.engines import Engine
 
 # What else may lie in a folder of results.

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.layers.base.shapes import BadInput, Weight, problems_of, refuse
+from underhood.common.arrays import Weight
+from underhood.common.errors import BadInput, refuse
+from underhood.layers.base.shapes import problems_of
 
 
 class Layer(eqx.Module):

@@ -10,33 +10,7 @@ import typing
 from functools import cache
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
-Weight = jax.Array | np.ndarray
-
-
-class BadInput(ValueError):
-    """What the caller gave cannot be used; the message says what to change."""
-
-
-def refuse(problems: list[str], *, about: str) -> None:
-    """Raise one line that lists every problem, if there are any."""
-    if problems:
-        raise BadInput(f"{about}: {'; '.join(problems)}.")
-
-
-def number_problem(name: str, value: Any) -> str | None:
-    """What stops `value` from being an array of finite floating-point numbers, if anything."""
-    if not isinstance(value, Weight):
-        return f"{name} is a {type(value).__name__}; give a NumPy or JAX array"
-    if value.dtype == object:
-        return f"{name} holds Python objects; give float32 or float64 numbers"
-    if not np.issubdtype(value.dtype, np.floating):
-        return f"{name} holds {value.dtype} numbers; convert it with .astype(float)"
-    if not isinstance(value, jax.core.Tracer) and not np.all(np.isfinite(value)):
-        return f"{name} holds NaN or infinite entries"
-    return None
+from underhood.common.arrays import array_problem
 
 
 def problems_of(module: Any) -> list[str]:
@@ -47,7 +21,7 @@ def problems_of(module: Any) -> list[str]:
         value = getattr(module, field)
         if value is None and optional:
             continue
-        if (problem := number_problem(name, value)) is not None:
+        if (problem := array_problem(name, value)) is not None:
             problems.append(problem)
             continue
         if len(value.shape) != len(dimensions):
@@ -92,11 +66,3 @@ def annotated_arrays(kind: type) -> tuple[AnnotatedArray, ...]:
                 found.append(AnnotatedArray(field.name, name, shape, type(None) in choices))
                 break
     return tuple(found)
-
-
-def in_words(error: Exception) -> str:
-    """One line for what the user, or the disk, is to blame for."""
-    if isinstance(error, OSError):
-        where = f" {error.filename}" if error.filename else ""
-        return f"cannot use{where}: {error.strerror or error}."
-    return str(error)

@@ -10,7 +10,7 @@ from underhood.layers.base.layer import Layer, parameter_count
 from underhood.layers.files.storage import Contents, take_apart
 
 
-def facts(contents: Contents) -> dict[str, Any]:
+def layer_facts(contents: Contents) -> dict[str, Any]:
     """Kind and sizes of the layer, and how it was made."""
     layer = contents.layer
     return {

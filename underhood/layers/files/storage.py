@@ -11,11 +11,9 @@ A file without this metadata whose tensors are W_V, W_K and W_Q (and b_V, b_K, b
 wanted) is read as a LinearAttention.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,10 @@ import equinox as eqx
 import numpy as np
 import safetensors.numpy
 
+from underhood.common.errors import BadInput
+from underhood.common.files import write_atomically
 from underhood.layers.attention import LinearAttention, MultiHead
 from underhood.layers.base.layer import Layer
-from underhood.layers.base.shapes import BadInput
 from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN
 from underhood.layers.gru import GRU
 from underhood.layers.lru import LRU, LRUInOut, LRUInOutMLP
@@ -211,37 +210,3 @@ def restore(kind: type, fields: dict[str, Any], *, checked: bool) -> Any:
 
 def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def check_writable(path: Path, *, replace: bool) -> None:
-    """Refuse an output that exists or cannot be written, before any work is done."""
-    if path.is_dir():
-        raise BadInput(f"The output {path} is a folder; name a file.")
-    if path.exists() and not replace:
-        raise BadInput(f"The output {path} exists; add --force to replace it.")
-    if not path.parent.is_dir():
-        raise BadInput(f"The folder {path.parent} does not exist; make it first.")
-    if not os.access(path.parent, os.W_OK):
-        raise BadInput(f"The folder {path.parent} cannot be written to.")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write to a temporary file beside the target, then rename: never half a file."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        # The caller knows the path, not the temporary one beside it.
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 
 FILES = ("ca.pem", "cert.pem", "key.pem")
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.sweeps.dask.dispatch import Call, Dispatcher
 from underhood.sweeps.dask.processes import Processes
 from underhood.sweeps.dask.queueing import Queue

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput, reason_of
 from underhood.sweeps.dask.remote import perform
-from underhood.sweeps.engines import Outcome, Tell, reason_of
+from underhood.sweeps.engines import Outcome, Tell
 from underhood.sweeps.units import Unit
 
 # Units on their way per worker: one that runs, and some that wait so that no worker does.

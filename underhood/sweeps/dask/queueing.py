@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.sweeps.dask.scheduler import configure
 from underhood.sweeps.dask.security import HTTP, Certificates
 from underhood.sweeps.dask.worker import OWN

@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import sys
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.sweeps.dask.security import HTTP, NOBODY, Certificates, check_address
 from underhood.sweeps.dask.worker import TLS, certificates_of, end_with_parent
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 
 RIGHT_WAY = (
-    "use tls:// with --tls-ca, --tls-cert and --tls-key (python -m underhood.sweeps.certificates "
-    "FOLDER makes them), or --insecure if everybody on that network may run code here"
+    "use tls:// with --tls-ca, --tls-cert and --tls-key "
+    "(python -m underhood.sweeps.dask.certificates FOLDER makes them), "
+    "or --insecure if everybody on that network may run code here"
 )
 
 # Every process of distributed has a server for browsers, which knows no certificates. Ours are on

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import threadpoolctl
 
-from underhood.layers import BadInput
+from underhood.common.errors import BadInput
 from underhood.sweeps.dask.security import HTTP, NOBODY, Certificates, check_address, is_loopback
 from underhood.training.device import cores as cores_here
 from underhood.training.device import free_host_memory, free_memory, is_cpu

@@ -23,9 +23,9 @@ import jax
 import numpy as np
 import safetensors.numpy
 
+from underhood.common.errors import BadInput
+from underhood.common.files import as_json, write_atomically
 from underhood.common.provenance import provenance
-from underhood.layers.base.shapes import BadInput
-from underhood.layers.files.storage import write_atomically
 from underhood.training.storage.sketches import alike
 
 VERSION = 1
@@ -108,11 +108,6 @@ def write(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     write(path, as_json(data))
-
-
-def as_json(data: Any) -> bytes:
-    """JSON as our files have it."""
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def read_json(path: Path, *, advice: str) -> dict[str, Any]:

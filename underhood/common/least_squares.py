@@ -1,0 +1,58 @@
+"""Damped steps downhill: the one loop behind every second-order fit of the package.
+
+A fit is at a *point*, any object with a number `cost`. `linearise(point)` returns a function of the
+damping μ that gives the point one step further, or None where that step does not exist. A trial of
+lower cost becomes the next point and μ is divided by `factor`; otherwise μ is multiplied by it and
+the step from the same point is tried again. With μ → 0 the steps are those of Gauss–Newton (or
+Newton), with μ → ∞ short steps along the gradient.
+
+What is solved for a step differs from fit to fit: full least squares, variable projection with
+Kaufman's Jacobian, Newton steps with blocks eliminated. So SciPy's and Optimistix's solvers, which
+own that part, do not serve all of them; what they share is this loop.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+
+class HasCost(Protocol):
+    """A point of a fit."""
+
+    @property
+    def cost(self) -> float:
+        """What the fit makes small."""
+
+
+Point = TypeVar("Point", bound=HasCost)
+
+
+def damped_steps(
+    start: Point,
+    linearise: Callable[[Point], Callable[[float], Point | None]],
+    *,
+    damping: float,
+    factor: float,
+    least: float = 0.0,
+    most: float,
+    tries: int | None = None,
+) -> Iterator[Point]:
+    """Yield points of ever lower cost; the caller stops where it has seen enough.
+
+    damping  μ at the start
+    factor   by which μ grows and shrinks
+    least    μ never falls below this
+    most     give up once μ exceeds this
+    tries    how many steps may be tried, refused ones counted; None: any number
+    """
+    point, step = start, linearise(start)
+    for _ in itertools.count() if tries is None else range(tries):
+        if damping > most:
+            return
+        trial = step(damping)
+        if trial is None or not trial.cost < point.cost:
+            damping *= factor
+            continue
+        point, damping = trial, max(damping / factor, least)
+        yield point
+        step = linearise(point)
