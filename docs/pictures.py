@@ -1,12 +1,13 @@
-"""The figures of idea.md: python docs/pictures.py [folder] draws them as SVG.
+"""The pictures of README.md and idea.md: python docs/pictures.py [folder] draws them as SVG.
 
-Every number in them comes from a network that `uh.compile` built. White background and dark text,
-so that they can be read on a dark page too; no date and a fixed salt, so that drawing them again
-gives the same files.
+The README's picture shows a student whose weights are kept in results/reference/quick/figure2;
+the others show networks that `uh.compile` builds. Background white and text dark, so that all can
+be read on a dark page too; no date and a fixed salt, so that drawing again gives the same files.
 """
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -19,11 +20,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
+from matplotlib.patches import Circle, FancyBboxPatch, Polygon, Rectangle
 
 import underhood as uh
+from underhood.common.decay import decay_from_nu
+from underhood.common.tensors import read_tensors
+from underhood.experiments.protocols.students import TEACHER, TEACHER_STUDENTS, gated_rnn
+from underhood.training.members import member_keys
 
 FOLDER = Path(__file__).resolve().parent / "pictures"
+STUDENT = FOLDER.parents[1] / "results/reference/quick/figure2/arrays.safetensors"
 
 MEMORY, QUERY, GREY, INK = "#1f6fb4", "#c4571b", "#8a8f98", "#1b1f24"
 STYLE = {
@@ -265,11 +271,11 @@ def sizes() -> Figure:
     for form, (marker, colour) in styles.items():
         built = [uh.compile(attention_of(d), form=form) for d in dims]
         for axes, name in zip(panels, ("neurons", "gate_width"), strict=True):
-            counts = [getattr(one, name) for one in built]
+            counts = [getattr(construction, name) for construction in built]
             axes.plot(dims, counts, marker=marker, color=colour, label=form, mfc="white")
     low = [uh.compile(of_rank_two(d)) for d in dims[1:]]
     for axes, name in zip(panels, ("neurons", "gate_width"), strict=True):
-        counts = [getattr(one, name) for one in low]
+        counts = [getattr(construction, name) for construction in low]
         axes.plot(dims[1:], counts, "--", color=MEMORY, label="minimal, M of rank 2")
         axes.set_xlabel("d, the dimension of a token")
         axes.set_xticks(dims[1::2])
@@ -289,7 +295,162 @@ def of_rank_two(d: int) -> uh.LinearAttention:
     return uh.LinearAttention(rng.normal(size=(d, d)), *rng.normal(size=(2, 2, d)))
 
 
+# The README's picture, in the units of its text: GitHub shows it about 850 wide, with 16 for words.
+WIDE, HIGH, TOP, TALL, GAP, WORDS = 916, 492, 92, 290, 10, 17.5
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """A figure on which things are placed by x to the right and y downwards."""
+
+    figure: Figure
+    page: Axes
+
+    def text(self, x: float, y: float, words: str, **style: str | float) -> None:
+        """Write words, in the middle of (x, y) unless the style says otherwise."""
+        given = {"ha": "center", "va": "center", "fontsize": WORDS} | style
+        self.page.text(x, y, words, **given)
+
+    def cells(self, x: float, y: float, wide: float, high: float, values: np.ndarray) -> None:
+        """Draw a matrix in a box: blue positive, red negative, white zero."""
+        axes = self.figure.add_axes((x / WIDE, 1 - (y + high) / HIGH, wide / WIDE, high / HIGH))
+        axes.imshow(values, cmap="RdBu", vmin=-0.7, vmax=0.7, aspect="auto")
+        axes.set(xticks=[], yticks=[])
+        rows, columns = values.shape
+        if rows < 20:
+            axes.hlines(np.arange(rows) - 0.5, -0.5, columns - 0.5, color="#dfe2e6", lw=0.6)
+            axes.vlines(np.arange(columns) - 0.5, -0.5, rows - 0.5, color="#dfe2e6", lw=0.6)
+        for spine in axes.spines.values():
+            spine.set(visible=True, color=GREY)
+
+    def network(self, left: float, cell: float, model: uh.GatedRNN, colours: list[str]) -> float:
+        """Draw input weights and λ, a row per neuron; return the right end."""
+        wide, gap, below = 5 * cell, GAP * (2 if model.neurons < 20 else 1), TOP + TALL + 16
+        for W, x in ((model.W_in_m, left), (model.W_in_x, left + wide + gap)):
+            self.cells(x, TOP, wide, TALL, np.asarray(W))
+            if model.neurons < 20:
+                self.text(x + 2 * cell, below, "x")
+                self.text(x + 4.5 * cell, below, "1")
+        self.text(left + wide + gap / 2, below, "×" if model.neurons < 20 else "weights")
+        zero = left + 2 * wide + gap + 18
+        right = zero + 28
+        self.page.vlines((zero, right), TOP, TOP + TALL, color="#e4e7ea", lw=1)
+        down = TOP + (np.arange(model.neurons) + 0.5) * TALL / model.neurons
+        size = 45 if model.neurons < 20 else 9
+        decay = np.asarray(model.decay)
+        self.page.scatter(zero + 28 * decay, down, s=size, c=colours, zorder=3)
+        for x, y, words in ((zero + 14, TOP - 14, "λ"), (zero, below, "0"), (right, below, "1")):
+            self.text(x, y, words)
+        return right
+
+
+def stage(arrays: dict[str, np.ndarray], name: str) -> uh.GatedRNN:
+    """Return the student at one stage: trained, pruned or reduced."""
+    weights = {path.split("/")[1]: W for path, W in arrays.items() if path.startswith(f"{name}/")}
+    nu = weights.pop("nu").astype(float)
+    return uh.GatedRNN(decay=np.asarray(decay_from_nu(nu)), **weights)
+
+
+def arranged(model: uh.GatedRNN, order: np.ndarray, exchange: np.ndarray) -> uh.GatedRNN:
+    """Return the model with neurons in this order, the input gate's factors exchanged in some."""
+    m, x = np.asarray(model.W_in_m), np.asarray(model.W_in_x)
+    swap = exchange[:, None]
+    return uh.GatedRNN(
+        W_in_m=np.where(swap, x, m)[order],
+        W_in_x=np.where(swap, m, x)[order],
+        decay=np.asarray(model.decay, float)[order],
+        W_out_m=np.asarray(model.W_out_m)[:, order],
+        W_out_x=np.asarray(model.W_out_x)[:, order],
+        D=model.D,
+    )
+
+
+def W_V_and_M(attention: uh.LinearAttention) -> tuple[np.ndarray, np.ndarray]:
+    W_V, W_K, W_Q = (np.asarray(W, float) for W in (attention.W_V, attention.W_K, attention.W_Q))
+    return W_V, W_K.T @ W_Q
+
+
+def percent(share: float) -> str:
+    """0.97 as 97 %, 0.0001 as 0.01 %, and what is smaller as a power of ten."""
+    if share > 1e-6:
+        return f"{100 * share:.1g} %" if share < 0.01 else f"{100 * share:.0f} %"
+    digit, power = f"{share:.0e}".split("e")
+    return f"{digit}·10" + str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def story() -> Figure:
+    """One student: random, trained, pruned, and its attention beside the teacher's."""
+    arrays = read_tensors(STUDENT).arrays
+    trained, pruned, reduced = (stage(arrays, name) for name in ("trained", "pruned", "reduced"))
+    task = uh.tasks.TeacherStudent.random(4, key=jax.random.key(TEACHER))
+    # The file shows seed 0. Its first weights are drawn again from the same key.
+    first, _ = member_keys(jax.random.key(TEACHER_STUDENTS), 0)
+    random = gated_rnn(task)(trained.neurons, key=first)
+    # The neurons that pruning kept come first, in its order; then the others.
+    exchange = np.abs(trained.W_in_m[:, -1]) > np.abs(trained.W_in_x[:, -1])
+    same = arranged(trained, np.arange(trained.neurons), exchange)
+    kept = [int(np.argmin(np.sum((same.W_in_m - row) ** 2, axis=1))) for row in pruned.W_in_m]
+    order = np.array([*kept, *(i for i in range(trained.neurons) if i not in kept)])
+
+    figure = plt.figure(figsize=(WIDE / 72, HIGH / 72))
+    page = figure.add_axes((0, 0, 1, 1))
+    page.set(xlim=(0, WIDE), ylim=(HIGH, 0))
+    page.axis("off")
+    canvas, lefts = Canvas(figure, page), (14, 208, 414, 716)
+    memory = int(np.sum(np.asarray(pruned.decay) > 0.5))
+    roles = [MEMORY] * memory + [QUERY] * (pruned.neurons - memory)
+    died = trained.neurons - pruned.neurons
+    headings = (
+        ("1  Random", f"{random.neurons} neurons", random, "is not attention"),
+        ("2  Trained", f"{died} have died", trained, "is not attention"),
+        ("3  Pruned", f"{pruned.neurons} neurons are left", pruned, "is not attention"),
+        ("4  Decompiled", "the attention inside", reduced, "once polished"),
+    )
+    for left, (title, words, model, meaning) in zip(lefts, headings, strict=True):
+        canvas.text(left, 22, title, fontsize=20, weight="bold", ha="left")
+        canvas.text(left, 50, words, ha="left")
+        opened = uh.decompile(model)
+        canvas.text(left, 442, percent(opened.residual), fontsize=22, weight="bold", ha="left")
+        canvas.text(left, 471, meaning, ha="left")
+    everyone = [GREY] * random.neurons
+    fates = roles + everyone[pruned.neurons :]
+    right = canvas.network(lefts[0], 9.5, arranged(random, order, exchange), everyone)
+    arrow = {"arrowstyle": "-|>", "color": GREY, "lw": 2, "mutation_scale": 18}
+    page.annotate("", (lefts[1] - 6, 237), (right + 10, 237), arrowprops=arrow)
+    right = canvas.network(lefts[1], 9.5, arranged(trained, order, exchange), fates)
+    shown = TOP + TALL * pruned.neurons / trained.neurons
+    zoom = [(right + 8, TOP), (lefts[2] - 5, TOP), (lefts[2] - 5, TOP + TALL), (right + 8, shown)]
+    page.add_patch(Polygon(zoom, fc="#e9ecf0", ec="none"))
+    right = canvas.network(lefts[2], 13.5, pruned, roles)
+    row = TALL / pruned.neurons
+    for start, stop, name, rule, colour in (
+        (0, memory, "memory", "λ = 1", MEMORY),
+        (memory, pruned.neurons, "query", "λ = 0", QUERY),
+    ):
+        words = f"{stop - start} for\n{name}\n{rule}"
+        down = TOP + row * (start + stop) / 2
+        canvas.text(right + 14, down, words, color=colour, ha="left")
+
+    # The last one opened is the reduced student.
+    (W_V, M), (teachers_W_V, teachers_M) = map(W_V_and_M, (opened.attention, task.attention))
+    # W_V and M are determined up to one scale.
+    scale = np.sum(W_V * teachers_W_V) / np.sum(W_V * W_V)
+    side = 90
+    left, second = lefts[3], lefts[3] + side + GAP
+    for x, words in ((left, "found"), (second, "teacher")):
+        canvas.text(x + side / 2, TOP - 14, words)
+    for y, mine, teachers, name in (
+        (TOP, scale * W_V, teachers_W_V, "$W_V$"),
+        (TOP + TALL - side, M / scale, teachers_M, r"$M = W_K^\top W_Q$"),
+    ):
+        canvas.cells(left, y, side, side, mine)
+        canvas.cells(second, y, side, side, teachers)
+        canvas.text(left + side + GAP / 2, y + side + 16, name)
+    return figure
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
+    "story": story,
     "memory": memory,
     "circuit": circuit,
     "neurons": neurons,
@@ -306,7 +467,7 @@ def main(folder: Path = FOLDER) -> list[Path]:
         for name, draw in PICTURES.items():
             figure = draw()
             path = folder / f"{name}.svg"
-            figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+            figure.savefig(path, dpi=288, metadata={"Date": None}, bbox_inches="tight")
             plt.close(figure)
             drawn.append(path)
     return drawn
