@@ -25,11 +25,12 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon, Rectangle
 import underhood as uh
 from underhood.common.decay import decay_from_nu
 from underhood.common.tensors import read_tensors
-from underhood.experiments.protocols.students import TEACHER, TEACHER_STUDENTS, gated_rnn
-from underhood.training.members import member_keys
 
 FOLDER = Path(__file__).resolve().parent / "pictures"
+# A student of figure2, and the keys that its teacher and its first weights were drawn from: those
+# in experiments/protocols/students.py. The file shows seed 0.
 STUDENT = FOLDER.parents[1] / "results/reference/quick/figure2/arrays.safetensors"
+TEACHER_KEY, STUDENTS_KEY, SEED = 500, 501, 0
 
 MEMORY, QUERY, GREY, INK = "#1f6fb4", "#c4571b", "#8a8f98", "#1b1f24"
 STYLE = {
@@ -382,10 +383,10 @@ def story() -> Figure:
     """One student: random, trained, pruned, and its attention beside the teacher's."""
     arrays = read_tensors(STUDENT).arrays
     trained, pruned, reduced = (stage(arrays, name) for name in ("trained", "pruned", "reduced"))
-    task = uh.tasks.TeacherStudent.random(4, key=jax.random.key(TEACHER))
-    # The file shows seed 0. Its first weights are drawn again from the same key.
-    first, _ = member_keys(jax.random.key(TEACHER_STUDENTS), 0)
-    random = gated_rnn(task)(trained.neurons, key=first)
+    task = uh.tasks.TeacherStudent.random(4, key=jax.random.key(TEACHER_KEY))
+    # As training/members.py does it: a key for the first weights, and one for the sequences.
+    first, _ = jax.random.split(jax.random.fold_in(jax.random.key(STUDENTS_KEY), SEED))
+    random = uh.GatedRNN.init(d_in=4, hidden=100, gated=100, d_out=4, key=first)
     # The neurons that pruning kept come first, in its order; then the others.
     exchange = np.abs(trained.W_in_m[:, -1]) > np.abs(trained.W_in_x[:, -1])
     same = arranged(trained, np.arange(trained.neurons), exchange)

@@ -1,5 +1,7 @@
 """Run the blocks of README.md and of these pages, and write down what they print.
 
+The table of claims (claims.py) is written anew too.
+
     python docs/refresh.py            every page
     python docs/refresh.py README.md  one of them
 
@@ -20,6 +22,8 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
+
+from claims import with_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
@@ -90,6 +94,6 @@ if __name__ == "__main__":
     for page in sys.argv[1:] or PAGES:
         path = ROOT / page
         before = path.read_text(encoding="utf-8")
-        after = run_page(before, page)
+        after = run_page(with_table(before, page), page)
         path.write_text(after, encoding="utf-8")
         print(f"{page}: {'changed' if after != before else 'as it was'}")

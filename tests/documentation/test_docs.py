@@ -27,8 +27,8 @@ def text_of(page: str) -> str:
 
 def outputs(page: str) -> list[str]:
     """What the blocks print, whatever the width of columns."""
-    found = [block.group(2) or block.group(3) or "" for block in BLOCK.finditer(page)]
-    return [" ".join(one.replace("─", "").split()) for one in found]
+    printed = [block.group(2) or block.group(3) or "" for block in BLOCK.finditer(page)]
+    return [" ".join(output.replace("─", "").split()) for output in printed]
 
 
 def agree(now: str, then: str) -> bool:
@@ -66,8 +66,9 @@ def check(page: str) -> None:
         assert agree(now, then), f"{page} says\n{then}\nbut the block prints\n{now}"
 
 
-def test_the_readme_prints_what_it_says() -> None:
+def test_the_readme_prints_what_it_says_and_is_short() -> None:
     check("README.md")
+    assert len(text_of("README.md").splitlines()) <= 150
 
 
 @pytest.mark.usefixtures("quick_compile")
@@ -83,7 +84,7 @@ def test_no_block_is_left_out() -> None:
         assert len(fences) == len(BLOCK.findall(text_of(page))), page
 
 
-def found(path: str) -> object:
+def documented(path: str) -> object:
     """What an API page shows; a module and its function may have one name, so modules first."""
     parts = path.split(".")
     for length in range(len(parts) - 1, 0, -1):
@@ -95,7 +96,7 @@ def found(path: str) -> object:
 
 def test_every_public_name_is_in_the_api_pages() -> None:
     pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs/api").glob("*.md"))
-    shown = [found(path) for path in re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE)]
+    shown = [documented(path) for path in re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE)]
     for module in (uh, uh.tasks, uh.training):
         for name in module.__all__:
             assert name == "tasks" or getattr(module, name) in shown, name

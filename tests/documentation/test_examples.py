@@ -27,8 +27,8 @@ EVERY = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
 def test_the_whole_story_ends_with_the_teachers_attention(capsys):
-    found = load("whole_story").main(d=2, width=12, steps=1000)
-    assert found.is_attention and found.residual < 1e-6
+    decompiled = load("whole_story").main(d=2, width=12, steps=1000)
+    assert decompiled.is_attention and decompiled.residual < 1e-6
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("trained:", "polished:", "reduced:", "an LSTM"))
 
@@ -64,18 +64,18 @@ def test_the_study_of_discovery_runs(capsys):
     assert "best possible loss 0.0945946" in capsys.readouterr().out
 
 
-def test_other_rates_are_told_and_not_judged(tmp_path, capsys):
+def test_other_rates_are_reported_and_not_judged(tmp_path, capsys):
     rates = load("other_rates")
     trials = ((rates.GATED, 1, 4, 3e-3), (rates.GATED, 1, 4, 1e-2))
-    told = rates.main(tmp_path, "smoke", trials)
-    assert [row["rate"] for row in told["rows"]] == [3e-3, 1e-2]
-    losses = [row["loss"] for row in told["rows"]]
+    result = rates.main(tmp_path, "smoke", trials)
+    assert [row["rate"] for row in result["rows"]] == [3e-3, 1e-2]
+    losses = [row["loss"] for row in result["rows"]]
     assert all(np.isfinite(losses)) and losses[0] != losses[1]
-    assert not told["numbers"] and told["verdict"] == "not judged"
+    assert not result["numbers"] and result["verdict"] == "not judged"
     assert len(list((tmp_path / "runs").iterdir())) == 2
     assert "at 0.01: median loss" in capsys.readouterr().out
-    # Finished runs are read, so the same is told again.
-    assert rates.main(tmp_path, "smoke", trials)["rows"] == told["rows"]
+    # Finished runs are read, so the rows are the same.
+    assert rates.main(tmp_path, "smoke", trials)["rows"] == result["rows"]
 
 
 @pytest.mark.parametrize("name", EVERY)
