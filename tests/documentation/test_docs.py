@@ -121,12 +121,16 @@ def test_pictures_are_described_and_exist() -> None:
             assert (ROOT / page).parent.joinpath(target).exists(), f"{page}: {target}"
 
 
-def test_files_named_in_the_readme_exist() -> None:
-    page = text_of("README.md")
-    links = re.findall(r"\]\((?!http)([^)#]+)", page) + re.findall(r"`(underhood/\w+/)`", page)
-    assert links
-    for link in links:
-        assert (ROOT / link).exists(), link
+def test_files_and_modules_named_in_the_pages_exist() -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)", text_of("README.md"))
+    assert links and all((ROOT / link).exists() for link in links)
+    for page in (*PAGES, "CHANGELOG.md"):
+        # underhood/layers/batches.py or examples/own_layer.py; python -m underhood.sweeps.dask.worker
+        paths = r"\b(?:underhood|benchmarks|examples)/[\w/]+\.py\b|`underhood/[\w/]+/`"
+        for path in re.findall(paths, text_of(page)):
+            assert (ROOT / path.strip("`")).exists(), f"{page}: {path}"
+        for module in re.findall(r"python -m (underhood[\w.]*\w)", text_of(page)):
+            assert importlib.util.find_spec(module), f"{page}: {module}"
 
 
 def test_links_between_pages_exist() -> None:
