@@ -125,7 +125,7 @@ def test_files_and_modules_named_in_the_pages_exist() -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)", text_of("README.md"))
     assert links and all((ROOT / link).exists() for link in links)
     for page in (*PAGES, "CHANGELOG.md"):
-        # underhood/layers/batches.py or examples/own_layer.py; python -m underhood.sweeps.dask.worker
+        # Such as underhood/layers/batches.py, or python -m underhood.sweeps.dask.worker.
         paths = r"\b(?:underhood|benchmarks|examples)/[\w/]+\.py\b|`underhood/[\w/]+/`"
         for path in re.findall(paths, text_of(page)):
             assert (ROOT / path.strip("`")).exists(), f"{page}: {path}"
