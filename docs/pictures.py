@@ -297,7 +297,7 @@ def of_rank_two(d: int) -> uh.LinearAttention:
 
 
 # The README's picture, in the units of its text: GitHub shows it about 850 wide, with 16 for words.
-WIDE, HIGH, TOP, TALL, GAP, WORDS = 916, 492, 92, 290, 10, 17.5
+WIDE, HIGH, TOP, TALL, GAP, WORDS = 916, 492, 92, 290, 10, 18
 
 
 @dataclass(frozen=True)

@@ -120,16 +120,9 @@ def test_the_table_of_claims_is_that_of_the_result_files(page: str) -> None:
         assert claims.with_table(wrong, page) != wrong
 
 
-def test_the_number_of_a_claim_has_the_verdict_of_its_experiment(tmp_path: Path) -> None:
-    row = claims.ROWS[0]
-    result = json.loads((claims.QUICK / row.experiment / "result.json").read_text("utf-8"))
-    folder = tmp_path / row.experiment
-    folder.mkdir()
-    (folder / "result.json").write_text(json.dumps(result), "utf-8")
-    assert claims.read(tmp_path, row).verdict == result["verdict"]
-    (folder / "result.json").write_text(json.dumps(result | {"verdict": "differs"}), "utf-8")
+def test_the_number_of_a_claim_has_the_verdict_of_its_experiment() -> None:
     with pytest.raises(ValueError, match="Choose a number with that verdict"):
-        claims.read(tmp_path, row)
+        claims.read(claims.PAPER, claims.Row("table1", "", "score_kv", ""))
 
 
 def test_a_wrong_number_would_be_noticed() -> None:
