@@ -141,29 +141,19 @@ def test_links_between_pages_exist() -> None:
 
 
 def test_links_that_leave_the_documentation_are_rewritten(tmp_path: Path) -> None:
-    for name in ("results/paper/figure2/figure.png", "examples/own_layer.py", "LICENSE"):
+    figure = "results/paper/figure2/figure.png"
+    for name in (figure, "examples/own_layer.py", "LICENSE"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    site = {"results/paper/figure2/figure.png", "files.md", "howto/train.md", "examples.md"}
+    site = {figure, "files.md", "howto/train.md", "examples.md"}
+    inside = "[files](../files.md#foreign-files)"
     for page, link, expected in (
-        (
-            "a.md",
-            "![x](../results/paper/figure2/figure.png)",
-            "![x](results/paper/figure2/figure.png)",
-        ),
-        (
-            "howto/train.md",
-            "![x](../../results/paper/figure2/figure.png)",
-            "![x](../results/paper/figure2/figure.png)",
-        ),
+        ("a.md", f"![x](../{figure})", f"![x]({figure})"),
+        ("howto/train.md", f"![x](../../{figure})", f"![x](../{figure})"),
         ("a.md", "[script](../examples/own_layer.py)", "[script](examples.md)"),
         ("a.md", "[`LICENSE`](../LICENSE)", "`LICENSE`"),
         ("a.md", "[terms](../LICENSE)", "terms (`LICENSE`)"),
-        (
-            "howto/train.md",
-            "[files](../files.md#foreign-files)",
-            "[files](../files.md#foreign-files)",
-        ),
+        ("howto/train.md", inside, inside),
         ("a.md", "[gone](../gone.md)", "[gone](../gone.md)"),
     ):
         assert hooks.rewritten(link, page, tmp_path, site) == expected

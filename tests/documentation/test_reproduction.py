@@ -129,9 +129,5 @@ def test_a_wrong_number_would_be_noticed() -> None:
     values = held("table1")
     assert not any(agrees("4.98e-8", value) for value in values)
     assert any(agrees("4.97e-8", value) for value in values)
-    assert written("`0.5` of 21 and 4.97e-8, 1,000 steps, two 2s, [1.5](x-1.5.md)") == [
-        "21",
-        "4.97e-8",
-        "1000",
-        "1.5",
-    ]
+    text = "`0.5` of 21 and 4.97e-8, 1,000 steps, two 2s, [1.5](x-1.5.md)"
+    assert written(text) == ["21", "4.97e-8", "1000", "1.5"]
