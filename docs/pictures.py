@@ -52,14 +52,14 @@ SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def attention_of(d: int) -> uh.LinearAttention:
-    """A random teacher, the same every time."""
+    """Return a random teacher, the same every time."""
     return uh.LinearAttention(*np.random.default_rng(3).normal(size=(3, d, d)) / np.sqrt(d))
 
 
 def matrix(
     axes: Axes, values: np.ndarray, largest: float | None = None, numbers: bool = False
 ) -> None:
-    """Blue positive, red negative, white zero, with thin lines between the entries."""
+    """Draw a matrix: blue positive, red negative, white zero, thin lines between the entries."""
     largest = largest or float(np.max(np.abs(values)))
     rows, columns = values.shape
     filled = [(i, j) for (i, j), value in np.ndenumerate(values) if value]
@@ -79,7 +79,7 @@ def matrix(
 
 
 def memory() -> Figure:
-    """Three pairs are written, one is asked for: with unit keys the memory fills by columns."""
+    """Draw three pairs that are written and one that is read; with unit keys columns fill."""
     values = np.array([[2, -1, 1], [-3, 1, 2], [1, 3, -2]])
     keys = np.eye(3)
     figure, rows = plt.subplots(2, 4, figsize=(8.6, 5.0))
@@ -106,7 +106,7 @@ def memory() -> Figure:
 
 
 def circuit() -> Figure:
-    """One memory neuron and one query neuron, and the gate that multiplies them."""
+    """Draw a memory neuron, a query neuron, and the gate that multiplies them."""
     figure, axes = plt.subplots(figsize=(8.6, 3.9))
     axes.set(xlim=(0, 17.2), ylim=(0, 7.8), aspect="equal")
     axes.axis("off")
@@ -181,7 +181,7 @@ def circuit() -> Figure:
 
 
 def neurons() -> Figure:
-    """A memory neuron, a query neuron and their product in a compiled network."""
+    """Draw a memory neuron, a query neuron and their product in a compiled network."""
     attention = attention_of(2)
     layer = uh.compile(attention, form="full").layer
     xs = np.random.default_rng(5).normal(size=(16, 2))
@@ -214,7 +214,7 @@ def neurons() -> Figure:
 
 
 def blocks() -> Figure:
-    """Every matrix of the compact network at d = 4, with what its rows and columns are for."""
+    """Draw every matrix of the compact network at d = 4, with the roles of rows and columns."""
     d = 4
     built = uh.compile(attention_of(d), form="compact")
     layer, held = built.layer, sum(role.kind == "memory" for role in built.roles)
@@ -265,7 +265,7 @@ def blocks() -> Figure:
 
 
 def sizes() -> Figure:
-    """Neurons and gate outputs of three forms against d, and of a teacher of rank 2."""
+    """Draw neurons and gate outputs of three forms against d, and of a teacher of rank 2."""
     dims = np.arange(1, 11)
     styles = {"full": ("s", GREY), "compact": ("^", QUERY), "minimal": ("o", MEMORY)}
     figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.9))
@@ -291,7 +291,7 @@ def sizes() -> Figure:
 
 
 def of_rank_two(d: int) -> uh.LinearAttention:
-    """W_V of full rank, M = W_KᵀW_Q of rank 2."""
+    """Return an attention with W_V of full rank and M = W_KᵀW_Q of rank 2."""
     rng = np.random.default_rng(3)
     return uh.LinearAttention(rng.normal(size=(d, d)), *rng.normal(size=(2, 2, d)))
 
@@ -372,7 +372,7 @@ def W_V_and_M(attention: uh.LinearAttention) -> tuple[np.ndarray, np.ndarray]:
 
 
 def percent(share: float) -> str:
-    """0.97 as 97 %, 0.0001 as 0.01 %, and what is smaller as a power of ten."""
+    """Write 0.97 as 97 %, 0.0001 as 0.01 %, and smaller shares with a power of ten."""
     if share > 1e-6:
         return f"{100 * share:.1g} %" if share < 0.01 else f"{100 * share:.0f} %"
     digit, power = f"{share:.0e}".split("e")
@@ -380,7 +380,7 @@ def percent(share: float) -> str:
 
 
 def story() -> Figure:
-    """One student: random, trained, pruned, and its attention beside the teacher's."""
+    """Draw one student: random, trained, pruned, and its attention beside the teacher's."""
     arrays = read_tensors(STUDENT).arrays
     trained, pruned, reduced = (stage(arrays, name) for name in ("trained", "pruned", "reduced"))
     task = uh.tasks.TeacherStudent.random(4, key=jax.random.key(TEACHER_KEY))
@@ -461,7 +461,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 
 
 def main(folder: Path = FOLDER) -> list[Path]:
-    """Draw all of them."""
+    """Draw all pictures; return their paths."""
     folder.mkdir(exist_ok=True)
     drawn = []
     with plt.rc_context(STYLE):

@@ -1,17 +1,15 @@
-"""Run the blocks of README.md and of these pages, and write down what they print.
-
-The table of claims (claims.py) is written anew too.
+"""Run the blocks of README.md and of the pages, and write what they print into the pages.
 
     python docs/refresh.py            every page
-    python docs/refresh.py README.md  one of them
+    python docs/refresh.py README.md  one page
 
-A page's blocks share their names and one empty folder, as in a notebook. Two kinds of block run:
+The blocks of a page share their variables and one empty folder, as in a notebook. Two kinds run:
 
     python   the text block that follows holds the output
-    console  lines that begin with "$ underhood" are commands, the others their output;
+    console  lines that begin with "$ underhood" are commands, the others are their output;
              a block without output stays without
 
-So every number in the documentation is one that a command printed.
+The table of claims (claims.py) is written too.
 """
 
 import contextlib
@@ -37,7 +35,7 @@ BLOCK = re.compile(
 
 
 def run_page(text: str, name: str) -> str:
-    """The page with every output as its block prints it now."""
+    """Return the page with every output as its block prints it now."""
     names: dict[str, object] = {"__name__": name}
 
     def run(block: re.Match[str]) -> str:
@@ -63,7 +61,7 @@ def run_page(text: str, name: str) -> str:
 
 
 def run_commands(shell: str, name: str) -> str:
-    """The commands of one console block, in this process, with what they print."""
+    """Run the commands of a console block in this process; return them with what they print."""
     from underhood.cli.entry import main
 
     lines = shell.splitlines()
@@ -85,7 +83,7 @@ def run_commands(shell: str, name: str) -> str:
 
 
 def trimmed(printed: str) -> str:
-    """Without spaces at the ends of lines and without empty lines at both ends."""
+    """Return the text without spaces at the ends of lines and empty lines at both ends."""
     lines = [line.rstrip() for line in printed.splitlines()]
     return "\n".join(lines).strip("\n") + "\n"
 

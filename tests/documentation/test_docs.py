@@ -26,16 +26,16 @@ def text_of(page: str) -> str:
 
 
 def outputs(page: str) -> list[str]:
-    """What the blocks print, whatever the width of columns."""
+    """Return what the blocks print, with the spaces of columns removed."""
     printed = [block.group(2) or block.group(3) or "" for block in BLOCK.finditer(page)]
     return [" ".join(output.replace("─", "").split()) for output in printed]
 
 
 def agree(now: str, then: str) -> bool:
-    """Equal words and whole numbers; others within a quarter, or 0.05.
+    """Whether words and whole numbers are equal, and others within a quarter, or 0.05.
 
-    Numbers in scientific notation are rounding errors and the ends of trainings, and may be
-    anything below one: they differ between machines.
+    Numbers in scientific notation are rounding errors and final losses, which differ between
+    machines. They agree if both are below one.
     """
     if NUMBER.sub("…", now) != NUMBER.sub("…", then):
         return False
