@@ -1,1 +1,0 @@
-"""Other libraries' layers: torch, transformers, flax."""
