@@ -28,58 +28,19 @@ ALLOWED["experiments"] = {*ALLOWED["underhood"], "underhood", "results"}
 ALLOWED["cli"] = {*ALLOWED["experiments"], "experiments", "report", "bridges"}
 ALLOWED["__main__"] = {"cli"}
 
-PUBLIC = [
-    "GRU",
-    "LRU",
-    "LSTM",
-    "Affine",
-    "AttentionScore",
-    "BadInput",
-    "Certificate",
-    "Construction",
-    "Decompilation",
-    "DenseGatedRNN",
-    "GatedRNN",
-    "ImpossibleConstruction",
-    "LRUInOut",
-    "LRUInOutMLP",
-    "Layer",
-    "LinearAttention",
-    "Mamba",
-    "MambaBlock",
-    "Merged",
-    "MomentForm",
-    "MultiHead",
-    "Polished",
-    "Polynomial",
-    "Probes",
-    "Pruned",
-    "Recipe",
-    "Reduced",
-    "Role",
-    "Run",
-    "SideGatedRNN",
-    "Stack",
-    "Study",
-    "attention_from_linear_rnn",
-    "attention_score",
-    "compile",
-    "decompile",
-    "linear_recurrence",
-    "load",
-    "merge",
-    "moment_form",
-    "polish",
-    "polynomial",
-    "probe",
-    "prune",
-    "reduce",
-    "roles",
-    "save",
-    "stream",
-    "tasks",
-    "train",
-]
+PUBLIC = sorted(
+    [
+        *("LinearAttention", "MultiHead", "GatedRNN", "SideGatedRNN", "DenseGatedRNN", "Layer"),
+        *("LRU", "LRUInOut", "LRUInOutMLP", "LSTM", "GRU", "Mamba", "MambaBlock", "Stack"),
+        *("Affine", "linear_recurrence", "stream", "save", "load", "BadInput"),
+        *("compile", "Construction", "Role", "ImpossibleConstruction"),
+        *("attention_from_linear_rnn", "tasks", "train", "Recipe", "Adam", "Cosine", "Run"),
+        *("sweep", "Study", "decompile", "Decompilation", "Certificate", "roles"),
+        *("prune", "Pruned", "merge", "Merged", "polish", "Polished", "reduce", "Reduced"),
+        *("polynomial", "Polynomial", "moment_form", "MomentForm", "probe", "Probes"),
+        *("attention_score", "AttentionScore"),
+    ]
+)
 
 
 # --- imports
@@ -184,15 +145,21 @@ def test_the_import_check_lets_pass(path, source):
 
 
 def test_public_names_are_exactly_these():
-    assert sorted(underhood.__all__) == sorted(PUBLIC)
+    assert underhood.__all__ == PUBLIC
+    assert set(PUBLIC) <= set(dir(underhood))
 
 
-def test_public_names_are_in_order():
-    # Abbreviations, then classes, then functions, each by the alphabet: ruff's order.
-    def place(name):
-        return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+def test_type_checkers_see_exactly_the_public_names():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    assert sorted(alias.name for node in block.body for alias in node.names) == PUBLIC
 
-    assert underhood.__all__ == sorted(underhood.__all__, key=place)
+
+def test_names_that_are_not_there_are_refused():
+    for name in ("complie", "_private", "__wrapped__"):
+        with pytest.raises(AttributeError, match=f"'underhood' has no attribute '{name}'"):
+            getattr(underhood, name)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -206,9 +173,10 @@ def test_public_names_are_documented(name):
 
 def test_nothing_else_is_public():
     # Modules do not count: Python puts the folders that were imported beside the names.
+    assert underhood.TYPE_CHECKING is False
     values = {name: value for name, value in vars(underhood).items() if not name.startswith("_")}
     offered = {name for name, value in values.items() if not inspect.ismodule(value)}
-    assert offered <= set(PUBLIC)
+    assert offered <= {*PUBLIC, "TYPE_CHECKING"}
 
 
 # --- files
