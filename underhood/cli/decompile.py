@@ -1,0 +1,66 @@
+"""underhood decompile: the attention that a gated RNN computes, if there is one."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from underhood.cli.arguments import Maybe
+from underhood.cli.messages import complain
+from underhood.common.errors import BadInput
+
+BIASES = {"auto": None, "yes": True, "no": False}
+
+
+@dataclass(frozen=True)
+class Decompile:
+    source: tyro.conf.Positional[Path]
+    """A safetensors file with a GatedRNN or a SideGatedRNN."""
+    output: Annotated[Maybe[Path], tyro.conf.arg(aliases=["-o"])] = None
+    """Where to write the attention; by default it is only printed."""
+    tolerance: float = 1e-3
+    """Largest share of the function that may be left over if it is to count as attention."""
+    biases: str = "auto"
+    """Whether the attention may have biases: auto (only if they explain more), yes or no."""
+    radius: float = 2.0
+    """Bound the difference for tokens up to this norm."""
+    time: int = 32
+    """Bound the difference up to this many tokens; the residual is always measured at 32."""
+    pictures: bool = True
+    """Draw the recovered matrices."""
+    force: bool = False
+    """Replace the output file if it exists."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> int:
+        from underhood.analysis import decompile
+        from underhood.analysis.decompilation.description import (
+            decompilation_facts,
+            matrices,
+            rows,
+        )
+        from underhood.cli.printing import show
+        from underhood.common.files import check_writable
+        from underhood.layers.files.storage import read, save
+
+        if self.biases not in BIASES:
+            raise BadInput(f"--biases is auto, yes or no, not {self.biases!r}.")
+        if self.output is not None:
+            check_writable(self.output, replace=self.force)
+        source = read(self.source).layer
+        result = decompile(source, tolerance=self.tolerance, biases=BIASES[self.biases])
+        facts = decompilation_facts(result, self.radius, self.time)
+        if self.output is not None and result.is_attention:
+            save(self.output, result.attention)
+            facts["output"] = str(self.output)
+        if self.json:
+            print(json.dumps(facts))
+        else:
+            show(*rows(facts), matrices=matrices(result) if self.pictures else [])
+        if result.is_attention:
+            return 0
+        complain(f"{result.reason}; nothing was written.")
+        return 1

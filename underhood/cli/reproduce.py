@@ -1,0 +1,75 @@
+"""underhood reproduce: results of the paper, redone and judged."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from underhood.cli.arguments import Maybe
+from underhood.cli.engine_options import EngineOptions
+from underhood.cli.messages import complain
+from underhood.common.errors import BadInput, reason_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce(EngineOptions):
+    names: tyro.conf.Positional[tuple[str, ...]] = ("all",)
+    """Names of experiments (underhood list shows them), or all."""
+    scale: str = "quick"
+    """smoke (seconds; tests the plumbing, never a verdict), quick (two CPU cores) or paper."""
+    out: Maybe[Path] = None
+    """Folder for the result files; by default results/SCALE."""
+    seeds: Maybe[int] = None
+    """Sources or seeds per number; by default what the experiment sets."""
+    resume: bool = False
+    """Keep results that this commit has finished, and continue interrupted training."""
+    strict: bool = False
+    """Exit with status 1 if a claim differs."""
+
+    def run(self) -> int:
+        from underhood.experiments.registry import EXPERIMENTS, SCALES
+        from underhood.experiments.running.rules import DIFFERS
+        from underhood.experiments.running.runner import run_all, suggest
+        from underhood.report.build import build, is_report
+        from underhood.report.terminal import console, details, summary_table, verdict_table
+        from underhood.results.files import find
+        from underhood.sweeps.commands import engine_of
+
+        for name in self.names:
+            if name not in (*EXPERIMENTS, "all"):
+                raise BadInput(f"Unknown experiment {name!r}.{suggest(name, EXPERIMENTS)}")
+        names = list(EXPERIMENTS) if "all" in self.names else list(dict.fromkeys(self.names))
+        if self.scale not in SCALES:
+            raise BadInput(f"Unknown scale {self.scale!r}.{suggest(self.scale, SCALES)}")
+        if self.seeds is not None and self.seeds < 1:
+            raise BadInput(f"--seeds must be at least 1, not {self.seeds}.")
+        out = self.out or Path("results") / self.scale
+        page = out / "report.html"
+        if page.is_file() and not is_report(page):
+            raise BadInput(f"{page} was not written by underhood; move it or choose another --out.")
+        started = time.monotonic()
+        with engine_of(self) as engine:
+            results = run_all(
+                names,
+                self.scale,
+                self.seeds,
+                out,
+                resume=self.resume,
+                # In this process a run trains as one, and goes on from its own checkpoints.
+                engine=None if self.engine == "local" else engine,
+            )
+        screen = console()
+        for result in results:
+            screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))
+        screen.print(verdict_table(results))
+        screen.print(summary_table(results, names))
+        try:
+            built = build(find(out), page, renew=names)
+            print(f"{built.page}: the page; {out}/NAME/figure.pdf, .svg, .png: figures for print")
+        except Exception as error:
+            # The results are written by now, and a page can be made from them later.
+            complain(f"the results are kept, but there is no page: {reason_of(error)}")
+        print(f"{len(results)} of {len(names)} experiments in {time.monotonic() - started:.0f} s")
+        differs = any(result["verdict"] == DIFFERS for result in results)
+        return 1 if len(results) < len(names) or (self.strict and differs) else 0
