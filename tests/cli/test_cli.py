@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -242,11 +240,3 @@ def test_list_names_every_experiment(capsys) -> None:
     shown = capsys.readouterr().out
     for name in ("table3", "lstm_weights", "reverse"):
         assert name in shown
-
-
-def test_the_installed_command_starts_and_helps() -> None:
-    command = [os.path.join(os.path.dirname(sys.executable), "underhood"), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0
-    assert "compile" in done.stdout
-    assert done.stderr == ""

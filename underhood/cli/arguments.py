@@ -5,17 +5,44 @@ import dataclasses
 import importlib
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union
 
 import tyro
 
-from underhood.cli.entry import COMMANDS
-from underhood.cli.messages import suggestion
+from underhood.cli.commands import COMMANDS, suggestion
 from underhood.common.errors import BadInput
 
 Value = TypeVar("Value")
 # An option that may be left out; help says what happens then.
 Maybe = tyro.conf.DisallowNone[Annotated[Value | None, tyro.conf.arg(help_behavior_hint="")]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options that choose where students are trained."""
+
+    engine: str = "local"
+    """local (train in this process) or dask."""
+    workers: Maybe[int] = None
+    """dask: start this many workers on this machine."""
+    address: Maybe[str] = None
+    """dask: use a scheduler that runs already, tls://HOST:PORT or tcp://127.0.0.1:PORT."""
+    jobqueue: Maybe[Path] = None
+    """dask: start workers as jobs of Slurm, PBS and others, as this YAML file says
+    (docs/cluster.md)."""
+    needs: Maybe[str] = None
+    """dask: use only workers that advertise this resource (gpu, cpu, or a custom name)."""
+    insecure: bool = False
+    """dask: allow connections without TLS that other machines can reach."""
+    tls_ca: Maybe[str] = None
+    """dask: file with the certificate of the authority."""
+    tls_cert: Maybe[str] = None
+    """dask: file with the certificate of this process."""
+    tls_key: Maybe[str] = None
+    """dask: file with the key of this process."""
+
 
 # What tyro calls the kinds of values, and what we call them.
 KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}

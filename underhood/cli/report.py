@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from underhood.cli.arguments import Maybe
-from underhood.cli.messages import complain
+from underhood.cli.commands import complain
 from underhood.common.errors import BadInput
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import tyro
 
-from underhood.cli.arguments import Maybe
-from underhood.cli.engine_options import EngineOptions
-from underhood.cli.messages import complain
+from underhood.cli.arguments import EngineOptions, Maybe
+from underhood.cli.commands import complain
 from underhood.common.errors import BadInput
 
 

@@ -1,0 +1,83 @@
+"""How the process of a command ends: Ctrl-C is one line on stderr and status 130, always."""
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+from types import CodeType, FrameType
+
+# What an interrupted command leaves behind.
+KEPT = {
+    "reproduce": "; what is done is kept, and --resume goes on",
+    "sweep": "; what is done is kept, and the same command goes on",
+}
+
+
+class Ending:
+    """Hears Ctrl-C from now on until this process ends.
+
+    The first Ctrl-C raises KeyboardInterrupt, so that files and workers are closed on the way out.
+    It ends the process at once while Python imports a module, where libraries lose exceptions, and
+    when the program has returned. A second Ctrl-C always ends the process at once.
+    """
+
+    # Of a program that has returned.
+    status: int | None = None
+    pressed = False
+
+    def __init__(self, words: list[str], program: CodeType):
+        """
+        words    the command and its options
+        program  code of the function that catches KeyboardInterrupt
+        """
+        self.kept = KEPT.get(words[0], "") if words else ""
+        self.program = program
+        self.report_dropped = sys.unraisablehook
+        # Python calls what was registered first last.
+        atexit.register(self.finish)
+        # `nohup` and jobs in the background have Ctrl-C ignored; leave that as it is.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self.hear)
+            sys.unraisablehook = self.hear_dropped
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Handle the signal of Ctrl-C."""
+        codes = []
+        while frame is not None:
+            codes.append(frame.f_code)
+            frame = frame.f_back
+        importing = any(code.co_filename.startswith("<frozen importlib") for code in codes)
+        if self.pressed or importing or self.program not in codes:
+            self.leave()
+        self.pressed = True
+        raise KeyboardInterrupt
+
+    def hear_dropped(self, dropped: "sys.UnraisableHookArgs") -> None:
+        """Handle an exception that Python drops, as it does while it frees an object."""
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            self.leave()
+        self.report_dropped(dropped)
+
+    def leave(self) -> None:
+        """Print one line and end this process now; never return."""
+        # Not SIG_IGN: Python would report a second Ctrl-C that it has received but not handled.
+        signal.signal(signal.SIGINT, lambda number, frame: None)
+        flush()
+        with contextlib.suppress(OSError):
+            os.write(2, f"underhood: interrupted{self.kept}.\n".encode())
+        # Threads that compile cannot be stopped: Python would wait for them, or crash.
+        os._exit(130)
+
+    def finish(self) -> None:
+        """End this process now if the program has returned: to free JAX takes Python a while."""
+        if self.status is not None:
+            flush()
+            os._exit(self.status)
+
+
+def flush() -> None:
+    """Write what is buffered, if the streams can still be written to."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
