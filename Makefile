@@ -16,7 +16,7 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
               --constraints constraints.txt --build-constraints constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos soak reproduce bench lint format types report docs pins
+.PHONY: help setup test chaos soak reproduce bench lint format types house report docs pins
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -68,6 +68,10 @@ format: $(READY)  ## mend style and formatting where that is safe
 types: $(READY)  ## check types
 	@echo "types: mypy underhood"
 	@$(BIN)/mypy --no-error-summary underhood
+
+house: $(READY)  ## check sizes of folders and files, names, and types: tests/house.py
+	@echo "house: tests/house.py"
+	@$(BIN)/python tests/house.py
 
 report: $(READY)  ## make the page and the figures for the results in OUT
 	@echo "report: the results in $(OUT)"

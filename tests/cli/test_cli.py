@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
 
     def weights(name: str, **tensors: np.ndarray) -> None:
-        good = {one: rng.normal(size=(3, 3)) for one in ("W_V", "W_K", "W_Q")}
+        good = {letter: rng.normal(size=(3, 3)) for letter in ("W_V", "W_K", "W_Q")}
         chosen = {key: value for key, value in {**good, **tensors}.items() if value is not None}
         safetensors.numpy.save_file(chosen, f"{name}.safetensors")
 
@@ -202,12 +202,12 @@ def test_decompile_gives_the_attention_back(target: str, folder, capsys) -> None
     assert main(["compile", "good.safetensors", "-o", "built.safetensors", "--target", target]) == 0
     capsys.readouterr()
     assert main(["decompile", "built.safetensors", "-o", "found.safetensors", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["is_attention"] and told["residual"] < 1e-12 and told["bound"] < 1e-6
-    found, source = uh.load("found.safetensors"), uh.load("good.safetensors")
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["is_attention"] and facts["residual"] < 1e-12 and facts["bound"] < 1e-6
+    attention, source = uh.load("found.safetensors"), uh.load("good.safetensors")
     xs = np.random.default_rng(1).normal(size=(10, 3))
     with jax.enable_x64(True):
-        np.testing.assert_allclose(found(jax.numpy.asarray(xs)), source(jax.numpy.asarray(xs)))
+        np.testing.assert_allclose(attention(jax.numpy.asarray(xs)), source(jax.numpy.asarray(xs)))
     assert main(["decompile", "built.safetensors"]) == 0
     shown = capsys.readouterr().out
     for expected in ("is_attention", "memory", "degree 3", "W_V  3×3", "M = W_KᵀW_Q  3×3", "■"):
