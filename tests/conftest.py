@@ -17,7 +17,6 @@ from jax._src import compiler
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 jaxtyping.install_import_hook("underhood", CHECKER)
 
-import underhood  # noqa: E402, F401
 from underhood.training.program_cache import forget_if_many  # noqa: E402
 
 # A result must not depend on what an earlier run left on the disk.

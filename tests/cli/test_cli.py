@@ -152,7 +152,7 @@ REFUSED = {
     "inspect truncated.safetensors": "not a readable safetensors file",
     "reproduce table4": "Did you mean 'table3'?",
     "reproduce table3 --scale huge": "Unknown scale 'huge'",
-    "reproduce table3 --seeds 0": "--seeds must be at least 1",
+    "reproduce table3 --seeds 0": "--seeds is 0; give a whole number of at least 1",
     "reproduce table3 --out file": "is a file",
     "report absent": "does not exist",
     "report results": "holds no results",

@@ -161,7 +161,7 @@ def test_two_interrupts_are_one(tmp_path) -> None:
 def test_a_page_of_somebody_else_is_not_replaced(tmp_path, capsys) -> None:
     (tmp_path / "report.html").write_text("<html>mine</html>")
     assert main(["reproduce", "reverse", "--scale", "smoke", "--out", str(tmp_path)]) == 2
-    assert "report.html is no report of ours; move it" in capsys.readouterr().err
+    assert "report.html was not written by underhood; move it" in capsys.readouterr().err
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text() == "<html>mine</html>"
 

@@ -411,7 +411,7 @@ WRONG = {
     "report {folder} -o {file}": "is not a report",
     "report {folder} --figuers": "did you mean --figures?",
     "report {folder} --no-figurs": "did you mean --no-figures?",
-    "report {folder}/reverse": "it is one; did you mean",
+    "report {folder}/reverse": "it is one result; did you mean",
 }
 
 

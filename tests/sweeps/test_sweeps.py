@@ -319,7 +319,7 @@ def test_a_file_is_swept_and_not_swept_again(tmp_path, monkeypatch, capsys) -> N
     assert "1 unit done, 0 failed" in said.out and "1 of 1 units" in said.err
     kept = {path: path.stat().st_mtime_ns for path in Path("results/mine/units").rglob("*")}
     assert main(["sweep", "mine.py"]) == 0
-    assert "0 units done, 0 failed, 2 students were there" in capsys.readouterr().out
+    assert "0 units done, 0 failed; 2 students were already finished" in capsys.readouterr().out
     assert kept == {path: path.stat().st_mtime_ns for path in Path("results/mine/units").rglob("*")}
 
 
@@ -334,7 +334,7 @@ BAD = {
     "sweep wrong.py": "Study: students is a dictionary",
     "sweep mine.py --engine ray": "--engine is local or dask",
     "sweep mine.py --workers 2": "--workers is for --engine dask",
-    "sweep mine.py --most 0": "--most must be at least 1",
+    "sweep mine.py --most 0": "--most is 0; give a whole number",
     "sweep mine.py --out mine.py": "is a file",
     "sweep mine.py --out foreign": "holds other things",
     "sweep mine.py --engine dask --address tcp://10.0.0.1:1": "neither loopback nor protected",

@@ -68,7 +68,8 @@ def answer(words: list[str]) -> int:
         return 0
     if name not in COMMANDS and not name.startswith("--tyro-"):
         hint = suggestion(name, [*COMMANDS, "--help", "--version"])
-        raise BadInput(f"Unknown command {name}{hint} See underhood --help.")
+        kind = "option" if name.startswith("-") else "command"
+        raise BadInput(f"Unknown {kind} {name}{hint} See underhood --help.")
     from underhood.cli.arguments import parse
 
     run = parse(words)

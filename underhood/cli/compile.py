@@ -48,7 +48,7 @@ class Compile:
         from underhood.constructions import compile
         from underhood.layers.files.storage import read, save
 
-        refuse(whole_problems(least=0, most=2**32 - 1, seed=self.seed), about="compile")
+        refuse(whole_problems(least=0, most=2**32 - 1, **{"--seed": self.seed}), about="compile")
         check_writable(self.output, replace=self.force)
         source = read(self.source).layer
         built = compile(

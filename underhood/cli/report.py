@@ -45,11 +45,9 @@ class Report:
         built = build(results, output, for_print=self.figures, beside=self.output is None)
         for name, reason in built.without.items():
             complain(f"no figure of {name}: {reason}.")
-        known = [section.name for section in SECTIONS]
-        names = sorted(
-            (result["experiment"] for result in results.results),
-            key=lambda name: known.index(name) if name in known else len(known),
-        )
+        places = {section.name: place for place, section in enumerate(SECTIONS)}
+        names = [result["experiment"] for result in results.results]
+        names.sort(key=lambda name: places.get(name, len(places)))
         console().print(summary_table(results.results, names))
         if built.figures:
             place = built.figures[0].parent.parent

@@ -8,7 +8,7 @@ import tyro
 
 from underhood.cli.arguments import EngineOptions, Maybe
 from underhood.cli.commands import complain
-from underhood.common.errors import BadInput, reason_of
+from underhood.common.errors import BadInput, reason_of, refuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class Reproduce(EngineOptions):
     """Exit with status 1 if a claim differs."""
 
     def run(self) -> int:
+        from underhood.common.numbers import whole_problems
         from underhood.experiments.registry import EXPERIMENTS, SCALES
         from underhood.experiments.running.rules import DIFFERS
         from underhood.experiments.running.runner import run_all, suggest
@@ -41,8 +42,8 @@ class Reproduce(EngineOptions):
         names = list(EXPERIMENTS) if "all" in self.names else list(dict.fromkeys(self.names))
         if self.scale not in SCALES:
             raise BadInput(f"Unknown scale {self.scale!r}.{suggest(self.scale, SCALES)}")
-        if self.seeds is not None and self.seeds < 1:
-            raise BadInput(f"--seeds must be at least 1, not {self.seeds}.")
+        if self.seeds is not None:
+            refuse(whole_problems(**{"--seeds": self.seeds}), about="reproduce")
         out = self.out or Path("results") / self.scale
         page = out / "report.html"
         if page.is_file() and not is_report(page):

@@ -7,7 +7,7 @@ import tyro
 
 from underhood.cli.arguments import EngineOptions, Maybe
 from underhood.cli.commands import complain
-from underhood.common.errors import BadInput
+from underhood.common.errors import refuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,13 @@ class Sweep(EngineOptions):
 
     def run(self) -> int:
         from underhood.cli.printing import show
+        from underhood.common.numbers import whole_problems
         from underhood.sweeps.commands import cost, engine_of, planned, summary
         from underhood.sweeps.display import Display
         from underhood.sweeps.study_files import load_study
         from underhood.sweeps.sweeping import sweep
 
-        if self.most < 1:
-            raise BadInput(f"--most must be at least 1, not {self.most}.")
+        refuse(whole_problems(**{"--most": self.most}), about="sweep")
         study = load_study(self.file)
         out = self.out or Path("results") / self.file.stem
         with engine_of(self) as engine:
