@@ -37,11 +37,7 @@ class Decompile:
 
     def run(self) -> int:
         from underhood.analysis import decompile
-        from underhood.analysis.decompilation.description import (
-            decompilation_facts,
-            matrices,
-            rows,
-        )
+        from underhood.analysis.decompilation import description
         from underhood.cli.printing import show
         from underhood.common.files import check_writable
         from underhood.layers.files.storage import read, save
@@ -52,14 +48,15 @@ class Decompile:
             check_writable(self.output, replace=self.force)
         source = read(self.source).layer
         result = decompile(source, tolerance=self.tolerance, biases=BIASES[self.biases])
-        facts = decompilation_facts(result, self.radius, self.time)
+        facts = description.decompilation_facts(result, self.radius, self.time)
         if self.output is not None and result.is_attention:
             save(self.output, result.attention)
             facts["output"] = str(self.output)
         if self.json:
             print(json.dumps(facts))
         else:
-            show(*rows(facts), matrices=matrices(result) if self.pictures else [])
+            matrices = description.matrices(result) if self.pictures else []
+            show(*description.rows(facts), matrices=matrices)
         if result.is_attention:
             return 0
         complain(f"{result.reason}; nothing was written.")

@@ -20,6 +20,9 @@ class Ending:
     The first Ctrl-C raises KeyboardInterrupt, so that files and workers are closed on the way out.
     It ends the process at once while Python imports a module, where libraries lose exceptions, and
     when the program has returned. A second Ctrl-C always ends the process at once.
+
+    words    the command and its options
+    program  code of the function that catches KeyboardInterrupt
     """
 
     # Of a program that has returned.
@@ -27,10 +30,6 @@ class Ending:
     pressed = False
 
     def __init__(self, words: list[str], program: CodeType):
-        """
-        words    the command and its options
-        program  code of the function that catches KeyboardInterrupt
-        """
         self.kept = KEPT.get(words[0], "") if words else ""
         self.program = program
         self.report_dropped = sys.unraisablehook
@@ -63,21 +62,19 @@ class Ending:
         """Print one line and end this process now; never return."""
         # Not SIG_IGN: Python would report a second Ctrl-C that it has received but not handled.
         signal.signal(signal.SIGINT, lambda number, frame: None)
-        flush()
-        with contextlib.suppress(OSError):
-            os.write(2, f"underhood: interrupted{self.kept}.\n".encode())
-        # Threads that compile cannot be stopped: Python would wait for them, or crash.
-        os._exit(130)
+        self.status = 130
+        self.finish(f"underhood: interrupted{self.kept}.\n")
 
-    def finish(self) -> None:
-        """End this process now if the program has returned: to free JAX takes Python a while."""
+    def finish(self, line: str = "") -> None:
+        """End this process now if it has a status.
+
+        Python would first free JAX, which takes a while, and wait for threads that still compile.
+        """
         if self.status is not None:
-            flush()
+            # A handler may run inside a write to these streams, which then refuse another one.
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            with contextlib.suppress(OSError):
+                os.write(2, line.encode())
             os._exit(self.status)
-
-
-def flush() -> None:
-    """Write what is buffered, if the streams can still be written to."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()

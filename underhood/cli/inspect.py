@@ -18,21 +18,21 @@ class Inspect:
 
     def run(self) -> int:
         from underhood.cli.printing import fact_rows, show
-        from underhood.layers.files.description import (
-            array_rows,
-            layer_facts,
-            named_arrays,
-            role_rows,
-        )
+        from underhood.layers.files import description
         from underhood.layers.files.storage import read
 
         contents = read(self.file)
-        facts, arrays = layer_facts(contents), named_arrays(contents.layer)
+        layer, facts = contents.layer, description.layer_facts(contents)
+        arrays = description.named_arrays(layer)
         if self.json:
             shapes = {name: list(array.shape) for name, array in arrays}
             print(json.dumps({**facts, "arrays": shapes, "roles": contents.roles}))
             return 0
         drawn = [(name, array) for name, array in arrays if array.ndim == 2 and array.size]
-        tables = fact_rows(facts), array_rows(contents.layer), role_rows(contents.roles)
-        show(*tables, matrices=drawn if self.pictures else [])
+        show(
+            fact_rows(facts),
+            description.array_rows(layer),
+            description.role_rows(contents.roles),
+            matrices=drawn if self.pictures else [],
+        )
         return 0
