@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import jax
@@ -147,7 +148,9 @@ REFUSED = {
     "reproduce table3 --tls_caa x": "did you mean --tls-ca?",
     "decompose good.safetensors": "Unknown command decompose; did you mean decompile?",
     "xyz": "Unknown command xyz. See underhood --help.",
-    "--versoin": "did you mean --version?",
+    "--versoin": "Unknown option --versoin; did you mean --version?",
+    "--tyro-print-completion": "underhood cannot read this. See underhood --help.",
+    "--tyro-print-completion dos": "Shell should be one `bash`",
     "inspect absent.safetensors": "No such file",
     "inspect truncated.safetensors": "not a readable safetensors file",
     "reproduce table4": "Did you mean 'table3'?",
@@ -176,6 +179,13 @@ def test_bad_input_is_one_line_and_status_2(command: str, folder, capsys) -> Non
 
 def test_there_are_at_least_fifty_kinds() -> None:
     assert len(REFUSED) >= 50
+
+
+def test_a_tyro_that_gives_no_reasons_still_gets_one_line(monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "tyro._errors", None)
+    assert main(["compile", "--taget", "lstm"]) == 2
+    line = "underhood: underhood compile cannot read this. See underhood compile --help.\n"
+    assert capsys.readouterr().err == line
 
 
 def test_an_unwritable_folder_is_refused(folder, capsys, monkeypatch) -> None:

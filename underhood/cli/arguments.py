@@ -50,15 +50,27 @@ KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}
 
 def parse(words: list[str]) -> Callable[[], int] | None:
     """Return what runs the command in the words; None if they ask for help, now printed."""
-    name, *options = words
-    if name in COMMANDS:
-        return read(command_class(name), f"underhood {name}", options, COMMANDS[name])
-    # tyro has options of its own, for completion in a shell; their scripts know every command.
-    kinds = [
-        Annotated[command_class(name), tyro.conf.subcommand(name, description=does)]
-        for name, does in COMMANDS.items()
-    ]
-    return read(Union[tuple(kinds)], "underhood", words)  # type: ignore[arg-type]  # noqa: UP007
+    name = words[0]
+    kind: Any = command_class(name) if name in COMMANDS else every_command()
+    program = f"underhood {name}" if name in COMMANDS else "underhood"
+    try:
+        # What tyro prints on stderr is replaced by our line.
+        with contextlib.redirect_stderr(io.StringIO()), refusals_heard(kind, program):
+            command = tyro.cli(
+                kind,
+                prog=program,
+                description=COMMANDS.get(name),
+                args=words[1:] if name in COMMANDS else words,
+                config=(tyro.conf.PositionalMetavarFromFieldName,),
+            )
+    except SystemExit as end:
+        if end.code:
+            raise BadInput(f"{program} cannot read this. See {program} --help.") from None
+        return None
+    except AssertionError as error:
+        # A shell that tyro does not know.
+        raise BadInput(f"{error}. See {program} --help.") from None
+    return command.run
 
 
 def command_class(name: str) -> type:
@@ -66,31 +78,16 @@ def command_class(name: str) -> type:
     return getattr(importlib.import_module(f"underhood.cli.{name}"), name.capitalize())
 
 
-def read(
-    kind: type, program: str, words: list[str], description: str | None = None
-) -> Callable[[], int] | None:
-    """Let tyro read the words, and raise BadInput where it would print a framed page and exit."""
-    try:
-        # What tyro prints on stderr is replaced by our line.
-        with contextlib.redirect_stderr(io.StringIO()), refusals_heard(kind, program):
-            command: Any = tyro.cli(
-                kind,
-                prog=program,
-                description=description,
-                args=words,
-                config=(tyro.conf.PositionalMetavarFromFieldName,),
-            )
-    except SystemExit as end:
-        if end.code:
-            raise BadInput(f"{program} cannot read this. See {program} --help.") from None
-        return None
-    return command.run
+def every_command() -> object:
+    """Return the type of any command, for tyro's own options: they write completion for shells."""
+    kinds = [Annotated[command_class(name), tyro.conf.subcommand(name)] for name in COMMANDS]
+    return Union[tuple(kinds)]  # noqa: UP007
 
 
 def refusals_heard(kind: type, program: str) -> contextlib.AbstractContextManager[None]:
     """Return a context in which BadInput with the reason is raised for whatever tyro refuses.
 
-    tyro's hook is private; a version that has changed it gets the general line of `read`.
+    tyro's hook is private. If a version has changed it, `parse` gives a general line instead.
     """
     try:
         from tyro._errors import on_parse_error
@@ -98,7 +95,7 @@ def refusals_heard(kind: type, program: str) -> contextlib.AbstractContextManage
         return contextlib.nullcontext()
 
     def raise_reason(event: object) -> None:
-        with contextlib.suppress(AttributeError):
+        with contextlib.suppress(AttributeError, TypeError):
             raise BadInput(f"{reason_in_words(event, kind)} See {program} --help.")
 
     return on_parse_error(raise_reason)
