@@ -319,7 +319,7 @@ def test_a_file_is_swept_and_not_swept_again(tmp_path, monkeypatch, capsys) -> N
     assert "1 unit done, 0 failed" in said.out and "1 of 1 units" in said.err
     kept = {path: path.stat().st_mtime_ns for path in Path("results/mine/units").rglob("*")}
     assert main(["sweep", "mine.py"]) == 0
-    assert "0 units done, 0 failed; 2 students were already finished" in capsys.readouterr().out
+    assert "0 units done, 0 failed, 2 students were already finished" in capsys.readouterr().out
     assert kept == {path: path.stat().st_mtime_ns for path in Path("results/mine/units").rglob("*")}
 
 

@@ -45,6 +45,6 @@ class Sweep(EngineOptions):
             complain(f"{unit} failed: {reason.rstrip('.')}.")
         show(summary(out, study))
         done = f"{swept.done} unit{'' if swept.done == 1 else 's'} done"
-        print(f"{done}, {len(swept.failed)} failed; {swept.before} students were already finished")
+        print(f"{done}, {len(swept.failed)} failed, {swept.before} students were already finished")
         print(f"{swept.table}: a row per student")
         return 0 if swept.complete else 1
