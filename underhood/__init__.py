@@ -9,93 +9,37 @@ looks inside any layer.
 
 __version__ = "0.1.0"
 
-# Type checkers know this name without `typing`, whose import takes longer than all of this file.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from underhood import tasks
-    from underhood.analysis import (
-        AttentionScore,
-        Certificate,
-        Decompilation,
-        Merged,
-        MomentForm,
-        Polished,
-        Polynomial,
-        Probes,
-        Pruned,
-        Reduced,
-        attention_score,
-        decompile,
-        merge,
-        moment_form,
-        polish,
-        polynomial,
-        probe,
-        prune,
-        reduce,
-        roles,
-    )
-    from underhood.common.errors import BadInput
-    from underhood.constructions import (
-        Construction,
-        ImpossibleConstruction,
-        Role,
-        attention_from_linear_rnn,
-        compile,
-    )
-    from underhood.layers import (
-        GRU,
-        LRU,
-        LSTM,
-        Affine,
-        DenseGatedRNN,
-        GatedRNN,
-        Layer,
-        LinearAttention,
-        LRUInOut,
-        LRUInOutMLP,
-        Mamba,
-        MambaBlock,
-        MultiHead,
-        SideGatedRNN,
-        Stack,
-        linear_recurrence,
-        load,
-        save,
-        stream,
-    )
-    from underhood.sweeps.study import Study
-    from underhood.sweeps.sweeping import sweep
-    from underhood.training import Adam, Cosine, Recipe, Run, train
-else:
-    # A module is imported when one of its names is first used: `import underhood` takes no time.
-    _NAMES = {
-        "analysis": """AttentionScore Certificate Decompilation Merged MomentForm Polished
-            Polynomial Probes Pruned Reduced attention_score decompile merge moment_form polish
-            polynomial probe prune reduce roles""",
-        "common.errors": "BadInput",
-        "constructions": """Construction ImpossibleConstruction Role attention_from_linear_rnn
-            compile""",
-        "layers": """GRU LRU LSTM Affine DenseGatedRNN GatedRNN Layer LinearAttention LRUInOut
-            LRUInOutMLP Mamba MambaBlock MultiHead SideGatedRNN Stack linear_recurrence load save
-            stream""",
-        "sweeps": "Study sweep",
-        "training": "Adam Cosine Recipe Run train",
-    }
-    _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-    __all__ = sorted([*_MODULES, "tasks"])
+# A module is imported when one of its names is first used, so `import underhood` takes no time.
+# __init__.pyi says the same to type checkers.
+_NAMES = {
+    "analysis": """AttentionScore Certificate Decompilation Merged MomentForm Polished
+        Polynomial Probes Pruned Reduced attention_score decompile merge moment_form polish
+        polynomial probe prune reduce roles""",
+    "common.errors": "BadInput",
+    "constructions": """Construction ImpossibleConstruction Role attention_from_linear_rnn
+        compile""",
+    "layers": """GRU LRU LSTM Affine DenseGatedRNN GatedRNN Layer LinearAttention LRUInOut
+        LRUInOutMLP Mamba MambaBlock MultiHead SideGatedRNN Stack linear_recurrence load save
+        stream""",
+    "sweeps": "Study sweep",
+    "training": "Adam Cosine Recipe Run train",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted([*_MODULES, "tasks"])
 
-    def __getattr__(name):
-        from importlib import import_module
-        from importlib.util import find_spec
 
-        home = f"underhood.{_MODULES.get(name, name)}"
-        # A name that is not in the table may be a folder, as `tasks` is.
-        if name not in _MODULES and (name.startswith("_") or find_spec(home) is None):
-            raise AttributeError(f"module 'underhood' has no attribute {name!r}")
-        module = import_module(home)
-        globals()[name] = getattr(module, name) if name in _MODULES else module
-        return globals()[name]
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+    from importlib.util import find_spec
 
-    def __dir__():
-        return sorted({*globals(), *__all__})
+    home = f"underhood.{_MODULES.get(name, name)}"
+    # A name that is not in the table may be a folder, as `tasks` is.
+    if name not in _MODULES and (name.startswith("_") or find_spec(home) is None):
+        raise AttributeError(f"module 'underhood' has no attribute {name!r}")
+    module = import_module(home)
+    globals()[name] = getattr(module, name) if name in _MODULES else module
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
