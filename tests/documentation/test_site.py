@@ -1,0 +1,82 @@
+"""Formulas of the pages: KaTeX, which lies in docs/, can set all of them; so can GitHub."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+
+from refresh import PAGES  # noqa: E402
+
+KATEX = DOCS / "katex"
+# Blocks of code and code in a line, in which a dollar is a dollar.
+CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(?![\s$])([^$\n]+?)(?<!\s)\$", re.DOTALL)
+# GitHub's own rules: it has no \operatorname, and Markdown takes the backslash of \, \; \! \{ \_.
+FORBIDDEN = re.compile(r"\\operatorname|\\[,;!{}_#%|*]")
+
+
+def formulas(text: str) -> list[str]:
+    """Return the formulas of a page, those on their own lines and those in a line."""
+    return [block or inline for block, inline in FORMULA.findall(CODE.sub(" ", text))]
+
+
+FORMULAS = {page: formulas((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
+
+
+def test_formulas_are_recognised_and_code_is_not() -> None:
+    page = "$x$ of $y_t = 1$, `$z$`, \\$5 or $ 6\n\n```text\n$OUT and $TLS\n```\n\n$$\na\n$$\n"
+    assert formulas(page) == ["x", "y_t = 1", "\na\n"]
+
+
+def test_the_derivations_are_typeset() -> None:
+    for name in ("constructions", "minimal", "certificate", "population"):
+        assert len(FORMULAS[f"docs/{name}.md"]) > 40
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if FORMULAS[page]])
+def test_formulas_also_render_on_github(page: str) -> None:
+    for formula in FORMULAS[page]:
+        assert not FORBIDDEN.search(formula), f"{page}: {formula}"
+        # A bar would end the cell of a table, and a line that begins with + or - is a list.
+        assert not re.search(r"\||^[-+] ", formula, re.MULTILINE), f"{page}: {formula}"
+        assert formula.count("{") == formula.count("}"), f"{page}: {formula}"
+
+
+def test_dollars_are_paired() -> None:
+    for page in PAGES:
+        prose = CODE.sub(" ", (ROOT / page).read_text(encoding="utf-8"))
+        assert "$" not in FORMULA.sub(" ", prose), page
+
+
+def test_katex_is_complete() -> None:
+    style = (KATEX / "katex.min.css").read_text(encoding="utf-8")
+    named = set(re.findall(r"url\(([^)]+)\)", style))
+    assert named == {f"fonts/{font.name}" for font in (KATEX / "fonts").iterdir()}
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for file in ("katex/katex.min.css", "katex/katex.min.js", "formulas.js"):
+        assert f"- {file}" in settings and (DOCS / file).exists()
+
+
+@pytest.mark.browser
+def test_katex_can_set_every_formula(chromium) -> None:
+    page = chromium.new_page()
+    page.set_content("<!doctype html><p class=arithmatex>\\(x_1\\)</p>")
+    page.add_script_tag(path=str(KATEX / "katex.min.js"))
+    failures = page.evaluate(
+        """formulas => formulas.flatMap(formula => {
+            try { katex.renderToString(formula, {strict: "error"}); return []; }
+            catch (error) { return [`${formula}: ${error.message}`]; }
+        })""",
+        [formula for page_formulas in FORMULAS.values() for formula in page_formulas],
+    )
+    assert failures == []
+    # The script of the site replaces the text by what KaTeX draws.
+    page.add_script_tag(path=str(DOCS / "formulas.js"))
+    page.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
+    assert page.locator(".arithmatex .katex").count() == 1
+    page.close()
