@@ -79,6 +79,7 @@ report: $(READY)  ## make the page and the figures for the results in OUT
 
 docs: $(DOCS_READY)  ## build the documentation in build/site
 	@echo "docs: mkdocs, into build/site"
+	@$(BIN)/python docs/architecture.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -d build/site
 
 # Needs uv alone, so it also works when the old pins no longer fit pyproject.toml.
