@@ -1,8 +1,8 @@
 """Links from the pages to files of the repository that are not pages.
 
-Pages are also read where the repository is, so they link to `../results/paper/NAME/figure.png` and
-`../examples/NAME.py`. In the site the first become images at the same place, and the second are
-shown on the page of examples; any other file outside docs/ is named instead of linked.
+Pages are also read in the repository itself, so they link to `../results/paper/NAME/figure.png` and
+`../examples/NAME.py`. In the site, pictures become images at the same place, and a link to an
+example leads to the page of examples. Any other file outside docs/ is named instead of linked.
 """
 
 import os
@@ -34,11 +34,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any, **_: Any
 
 
 def root_of(config: Any) -> Path:
+    """Return the root of the repository."""
     return Path(config.config_file_path).resolve().parent
 
 
 def rewritten(markdown: str, page: str, root: Path, site: Container[str]) -> str:
-    """The page's text; `page` and what is in `site` are paths from docs/."""
+    """Return the page with its links rewritten; `page` and the paths in `site` start in docs/."""
     docs = root / "docs"
     here = (docs / page).parent
 
