@@ -1,4 +1,7 @@
-// Typeset the formulas that pymdownx.arithmatex marked in the page. KaTeX lies beside this file.
+// Typeset the formulas that pymdownx.arithmatex marked in the page.
+//
+// KaTeX 0.16.47 lies in katex/, as npm has it: katex.min.js, and katex.min.css with only those woff2
+// fonts that the pages need.
 document.addEventListener("DOMContentLoaded", () => {
   for (const element of document.querySelectorAll(".arithmatex")) {
     // The text is \(…\) in a line and \[…\] on its own.
