@@ -4,8 +4,8 @@ from underhood.constructions.compiling import compile
 from underhood.constructions.construction import Construction, Role
 from underhood.constructions.impossibility import ImpossibleConstruction
 from underhood.constructions.targets.registry import TARGETS
-from underhood.constructions.targets.request import FORMS
-from underhood.constructions.targets.reverse import attention_from_linear_rnn
+from underhood.constructions.target import FORMS
+from underhood.constructions.targets.decayed_attention import attention_from_linear_rnn
 
 __all__ = [
     "FORMS",

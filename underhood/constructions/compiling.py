@@ -14,7 +14,7 @@ from underhood.constructions.impossibility import ImpossibleConstruction
 from underhood.constructions.sources.heads import read_attention
 from underhood.constructions.targets.refusals import reasons_against, refuse_source
 from underhood.constructions.targets.registry import TARGETS
-from underhood.constructions.targets.request import DTYPES, FORMS, Request
+from underhood.constructions.target import DTYPES, FORMS, Request
 from underhood.layers import GatedRNN, LinearAttention, MultiHead, Stack
 from underhood.layers.lru import ACTIVATIONS
 

@@ -5,9 +5,9 @@ from typing import Any
 from underhood.common.errors import BadInput
 from underhood.constructions.impossibility import ImpossibleConstruction
 from underhood.constructions.sources.heads import Attention
-from underhood.constructions.targets import mlp
+from underhood.constructions.targets import lru_in_out_mlp as mlp
 from underhood.constructions.targets.registry import Target
-from underhood.constructions.targets.request import FORMS, Request
+from underhood.constructions.target import FORMS, Request
 
 
 def refuse_source(source: Any, target: str) -> None:

@@ -11,14 +11,16 @@ import numpy as np
 from underhood.constructions.construction import Role
 from underhood.constructions.products.product import Product
 from underhood.constructions.sources.factors import normalised
-from underhood.constructions.targets import gru, gru_single, lru, lstm, mamba, mlp, reverse
+from underhood.constructions.targets import decayed_attention as reverse
+from underhood.constructions.targets import gru, gru_single, lru, lstm, mamba
+from underhood.constructions.targets import lru_in_out_mlp as mlp
 from underhood.constructions.targets.gated_rnn import (
     gated_rnn,
     memory_roles,
     query_roles,
     side_gated_rnn,
 )
-from underhood.constructions.targets.request import Request
+from underhood.constructions.target import Request
 from underhood.layers import Layer
 
 
