@@ -3,9 +3,9 @@
 from underhood.constructions.compiling import compile
 from underhood.constructions.construction import Construction, Role
 from underhood.constructions.impossibility import ImpossibleConstruction
-from underhood.constructions.targets.registry import TARGETS
 from underhood.constructions.target import FORMS
 from underhood.constructions.targets.decayed_attention import attention_from_linear_rnn
+from underhood.constructions.targets.registry import TARGETS
 
 __all__ = [
     "FORMS",

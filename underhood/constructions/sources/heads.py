@@ -1,4 +1,4 @@
-"""Attention as the constructions read it: heads in float64, biases as the last column of [W|b].
+"""Sources as the constructions read them: NumPy arrays in float64, biases as columns of [W|b].
 
 Ranks count singular values above max(shape)·eps·σ₁, where eps is the source's precision.
 The product M = W_KᵀW_Q carries rounding of size eps·|W_K||W_Q| however small M itself is, so
@@ -7,11 +7,12 @@ for M that product takes the place of σ₁.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from underhood.layers import LinearAttention, MultiHead
+from underhood.layers import GatedRNN, LinearAttention, MultiHead
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,27 @@ def read_attention(source: LinearAttention | MultiHead) -> Attention:
     return Attention(tuple(heads), source.d_in, source.d_out, biased)
 
 
-def rank(singular_values: np.ndarray, shape: tuple[int, ...], eps: float, floor: float = 0) -> int:
+def numerical_rank(
+    singular_values: np.ndarray, shape: tuple[int, ...], eps: float, floor: float = 0
+) -> int:
     """Count the singular values that are more than rounding, and above the floor."""
     if singular_values.size == 0:
         return 0
     return int(np.sum(singular_values > max(max(shape) * eps * singular_values[0], floor)))
+
+
+class GatedWeights(NamedTuple):
+    """The weights of Eq. 2."""
+
+    W_in_m: np.ndarray
+    W_in_x: np.ndarray
+    decay: np.ndarray
+    W_out_m: np.ndarray
+    W_out_x: np.ndarray
+    D: np.ndarray
+
+
+def read_gated_rnn(rnn: GatedRNN) -> GatedWeights:
+    """Return a gated RNN's weights in float64."""
+    weights = (getattr(rnn, name) for name in GatedWeights._fields)
+    return GatedWeights(*(np.asarray(W, np.float64) for W in weights))

@@ -1,10 +1,10 @@
-"""The other way round (Appendix B.5): recurrent networks as attention with decay and biases.
+"""Gated RNN → two layers of attention with decay and biases (Appendix B.5, the reverse); exact.
 
 A diagonal linear RNN y_t = λ⊙y_{t−1} + B x_t is one head with W_V = B, keys and queries equal to
 the constant 1 (so that kᵀq = 1) and decay λ.
 
-A gate of several units needs one head per unit: a head's key meets its query in one number, kᵀq,
-that multiplies all of its value rows alike. Neuron i of Eq. 2 is the head with value
+A gate of several units needs one head per unit, because a head has one number kᵀq per pair of
+tokens for all of its value rows. Neuron i of Eq. 2 is the head with value
 W_in_m,i [x;1], key W_in_x,i [x;1], query 1 and decay λ_i, whose output is h_i. Output gate p is the
 head over h with value W_out_m,p h, key W_out_x,p h, query 1 and decay 0; W_O = D sums them. So a
 gated RNN is two layers of decayed attention, exactly.
@@ -12,11 +12,26 @@ gated RNN is two layers of decayed attention, exactly.
 
 import numpy as np
 
-from underhood.layers import Affine, GatedRNN, Layer, LinearAttention, MultiHead, Stack
+from underhood.constructions.sources.heads import read_gated_rnn
+from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.targets.gated_rnn import as_gated_rnn, product_roles
+from underhood.layers import Affine, GatedRNN, LinearAttention, MultiHead, Stack
+
+
+class ToDecayedAttention(Target):
+    """A head per neuron below, a head per output gate above."""
+
+    name = "decayed_attention"
+    from_attention = from_gated_rnn = (2,)
+
+    def build(self, plan: Plan) -> BuiltNetwork:
+        rnn, roles = as_gated_rnn(plan)
+        stack = two_attention_layers(rnn)
+        return plan.finish(stack, (roles + product_roles(rnn))[: stack.neurons])
 
 
 def attention_from_linear_rnn(decay: np.ndarray, B: np.ndarray | None = None) -> LinearAttention:
-    """The head that computes y_t = λ⊙y_{t−1} + B x_t; B is the identity unless given."""
+    """Return the head that computes y_t = λ⊙y_{t−1} + B x_t; B is the identity unless given."""
     B = np.eye(len(decay)) if B is None else B
     nothing = np.zeros((1, B.shape[1]))
     return LinearAttention(
@@ -25,13 +40,12 @@ def attention_from_linear_rnn(decay: np.ndarray, B: np.ndarray | None = None) ->
 
 
 def two_attention_layers(rnn: GatedRNN) -> Stack:
-    """Eq. 2 as one head per neuron below and one head per gate output above."""
-    W_in_m, W_in_x, W_out_m, W_out_x, D = (
-        np.asarray(W, np.float64) for W in (rnn.W_in_m, rnn.W_in_x, rnn.W_out_m, rnn.W_out_x, rnn.D)
-    )
+    """Compute Eq. 2 with one head per neuron below and one head per gate output above."""
+    W_in_m, W_in_x, decay, W_out_m, W_out_x, D = read_gated_rnn(rnn)
     if not (len(W_in_m) and len(W_out_m)):
-        return nothing_at_all(rnn)
-    decay = np.asarray(rnn.decay, np.float64)
+        # A network without neurons or gates is zero: attention over no values and no keys.
+        empty = LinearAttention(*(np.zeros((0, rnn.d_in)) for _ in range(3)))
+        return Stack(None, [empty], Affine(np.zeros((rnn.d_out, 0))))
     below = [
         LinearAttention(
             W_in_m[i : i + 1, :-1],
@@ -54,11 +68,4 @@ def two_attention_layers(rnn: GatedRNN) -> Stack:
         )
         for p in range(rnn.gate_width)
     ]
-    layers: list[Layer] = [MultiHead(below), MultiHead(above, W_O=D)]
-    return Stack(None, layers, None)
-
-
-def nothing_at_all(rnn: GatedRNN) -> Stack:
-    """A network without neurons or gates is zero: attention over no values and no keys."""
-    empty = LinearAttention(*(np.zeros((0, rnn.d_in)) for _ in range(3)))
-    return Stack(None, [empty], Affine(np.zeros((rnn.d_out, 0))))
+    return Stack(None, [MultiHead(below), MultiHead(above, W_O=D)], None)
