@@ -19,8 +19,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
 from underhood.common.errors import BadInput
-from underhood.layers.base.layer import Layer, SizeOf, normal, zeros
+from underhood.layers.base.layer import Layer, Size, gaussian, size_of, zeros
 from underhood.layers.base.recurrence import CHUNK, linear_recurrence, toeplitz
+from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
 
 class Augmented(NamedTuple):
@@ -57,16 +58,9 @@ class LinearAttention(Layer):
         self.b_V, self.b_K, self.b_Q = b_V, b_K, b_Q
         self.nu = None if decay is None else nu_from_decay(decay, about="LinearAttention")
 
-    d_in = SizeOf("W_V", 1)
-    d_out = SizeOf("W_V", 0)
-
-    @property
-    def neurons(self) -> int:
-        return self.W_V.shape[0] * self.W_K.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.neurons
+    d_in = size_of("W_V", 1)
+    d_out = size_of("W_V", 0)
+    neurons = gate_width = Size(lambda self: self.W_V.shape[0] * self.W_K.shape[0])
 
     def further_problems(self) -> list[str]:
         return [] if self.d_in else ["the weights have no columns, so there is no input"]
@@ -79,7 +73,9 @@ class LinearAttention(Layer):
         d_v, d_k = (d_in if size is None else size for size in (d_v, d_k))
         keys = jax.random.split(key, 3)
         return cls(
-            normal(keys[0], d_v, d_in), normal(keys[1], d_k, d_in), normal(keys[2], d_k, d_in)
+            gaussian(keys[0], d_v, d_in),
+            gaussian(keys[1], d_k, d_in),
+            gaussian(keys[2], d_k, d_in),
         )
 
     @property
@@ -98,9 +94,7 @@ class LinearAttention(Layer):
         V, K, Q = (np.column_stack([W, np.zeros(len(W)) if b is None else b]) for W, b in pairs)
         return Augmented(*(np.asarray(W, np.float64) for W in (V, K, Q)))
 
-    def __call__(
-        self, xs: Float[Array, "time d_in"], *, backend: str | None = None
-    ) -> Float[Array, "time d_v"]:
+    def __call__(self, xs: Tokens, *, backend: str | None = None) -> Outputs:
         self.check_sequence(xs)
         return causal_attention(*self.project(xs), self.decay, backend=backend)
 
@@ -114,8 +108,8 @@ class LinearAttention(Layer):
         return zeros(self.W_V.shape[0], self.W_K.shape[0], like=self.W_V)
 
     def step(
-        self, state: Float[Array, "d_v d_k"], x: Float[Array, " d_in"]
-    ) -> tuple[Float[Array, "d_v d_k"], Float[Array, " d_v"]]:
+        self, state: Float[Array, "d_v d_k"], x: Token
+    ) -> tuple[Float[Array, "d_v d_k"], Output]:
         self.check_token(x)
         value, key, query = self.project(x)
         decay = self.decay
@@ -129,6 +123,13 @@ class MultiHead(Layer):
 
     heads: tuple[LinearAttention, ...]
     W_O: Float[Weight, "d_out d_heads"] | None
+
+    d_in = Size(lambda self: self.heads[0].d_in)
+    # Numbers that all heads give together.
+    d_heads = Size(lambda self: sum(head.d_out for head in self.heads))
+    d_out = Size(lambda self: self.d_heads if self.W_O is None else self.W_O.shape[0])
+    neurons = Size(lambda self: sum(head.neurons for head in self.heads))
+    gate_width = Size(lambda self: sum(head.gate_width for head in self.heads))
 
     def __init__(self, heads: Sequence[LinearAttention], W_O: Weight | None = None):
         if isinstance(heads, Layer):
@@ -170,32 +171,9 @@ class MultiHead(Layer):
             for head_key in jax.random.split(heads_key, heads)
         ]
         width = sum(head.d_out for head in made)
-        return cls(made, normal(mix_key, width, width))
+        return cls(made, gaussian(mix_key, width, width))
 
-    @property
-    def d_in(self) -> int:
-        return self.heads[0].d_in
-
-    @property
-    def d_heads(self) -> int:
-        """Numbers that all heads give together."""
-        return sum(head.d_out for head in self.heads)
-
-    @property
-    def d_out(self) -> int:
-        return self.d_heads if self.W_O is None else self.W_O.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return sum(head.neurons for head in self.heads)
-
-    @property
-    def gate_width(self) -> int:
-        return sum(head.gate_width for head in self.heads)
-
-    def __call__(
-        self, xs: Float[Array, "time d_in"], *, backend: str | None = None
-    ) -> Float[Array, "time d_out"]:
+    def __call__(self, xs: Tokens, *, backend: str | None = None) -> Outputs:
         self.check_sequence(xs)
         if self.alike:
             outputs = jax.vmap(lambda head: head(xs, backend=backend), out_axes=1)(self.stacked())
@@ -224,9 +202,7 @@ class MultiHead(Layer):
     def initial_state(self) -> tuple[Array, ...]:
         return tuple(head.initial_state() for head in self.heads)
 
-    def step(
-        self, state: tuple[Array, ...], x: Float[Array, " d_in"]
-    ) -> tuple[tuple[Array, ...], Float[Array, " d_out"]]:
+    def step(self, state: tuple[Array, ...], x: Token) -> tuple[tuple[Array, ...], Output]:
         self.check_token(x)
         if self.alike:
             states, outputs = jax.vmap(lambda head, memory: head.step(memory, x))(

@@ -14,13 +14,13 @@ from functools import partial, singledispatch
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
 from underhood.layers.attention import LinearAttention, MultiHead
-from underhood.layers.base.recurrence import linear_recurrence, unrolled
+from underhood.layers.base.recurrence import unrolled
+from underhood.layers.base.recurrent import RecurrentLayer
 from underhood.layers.gated_rnn import BilinearGates
 from underhood.layers.gru import GRU
-from underhood.layers.lru import AbstractLRU
 from underhood.layers.lstm import LSTM
 from underhood.layers.mamba import Mamba
 from underhood.layers.mamba_block import MambaBlock
@@ -29,19 +29,19 @@ from underhood.layers.stack import Stack
 
 # A layer of ours or of somebody else: any function from one sequence to one sequence.
 SequenceMap = Callable[[Float[Array, "time d_in"]], Float[Array, "time d_out"]]
-Sequences = Float[Array, "batch time d_in"]
-Outputs = Float[Array, "batch time d_out"]
+Inputs = Float[Array, "batch time d_in"]
+AllOutputs = Float[Array, "batch time d_out"]
 LastOutputs = Float[Array, "batch d_out"]
 
 
 @singledispatch
-def batch_outputs(layer: SequenceMap, xs: Sequences, *, backend: str | None = None) -> Outputs:
+def batch_outputs(layer: SequenceMap, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
     """Return the outputs at all times of many sequences."""
     return jax.vmap(layer)(xs)
 
 
 @singledispatch
-def last_outputs(layer: SequenceMap, xs: Sequences, *, backend: str | None = None) -> LastOutputs:
+def last_outputs(layer: SequenceMap, xs: Inputs, *, backend: str | None = None) -> LastOutputs:
     """Return the outputs at the last token of many sequences, without the unused earlier ones."""
     return batch_outputs(layer, xs, backend=backend)[:, -1]
 
@@ -60,62 +60,37 @@ def time_first(array: Array) -> Array:
 @batch_outputs.register
 def _(
     layer: LinearAttention | MultiHead | Mamba | MambaBlock,
-    xs: Sequences,
+    xs: Inputs,
     *,
     backend: str | None = None,
-) -> Outputs:
+) -> AllOutputs:
     return jax.vmap(partial(layer, backend=backend))(xs)
 
 
-def gated_states(
-    layer: BilinearGates, xs: Sequences, backend: str | None
-) -> Float[Array, "time batch hidden"]:
-    return layer.states(by_token(layer.gate_in, time_first(xs)), backend=backend)
+def recurrent_states(
+    layer: RecurrentLayer, xs: Inputs, backend: str | None
+) -> tuple[Inexact[Array, "time batch hidden"], Float[Array, "time batch u"]]:
+    us = by_token(layer.enter, time_first(xs))
+    return layer.states(by_token(layer.write, us), backend=backend), us
 
 
 @batch_outputs.register
-def _(layer: BilinearGates, xs: Sequences, *, backend: str | None = None) -> Outputs:
-    states = gated_states(layer, xs, backend)
-    return time_first(by_token(lambda h: layer.gate_out(h) @ layer.D.T, states))
-
-
-@last_outputs.register
-def _(layer: BilinearGates, xs: Sequences, *, backend: str | None = None) -> LastOutputs:
-    return layer.gate_out(gated_states(layer, xs, backend)[-1]) @ layer.D.T
-
-
-def side_gated_states(
-    layer: SideGatedRNN, xs: Sequences, backend: str | None
-) -> Float[Array, "time batch hidden"]:
-    written = by_token(layer.gate_in, time_first(xs))
-    return linear_recurrence(jnp.asarray(layer.decay), written, backend=backend)
-
-
-@batch_outputs.register
-def _(layer: SideGatedRNN, xs: Sequences, *, backend: str | None = None) -> Outputs:
-    gates = by_token(lambda x: x @ layer.W_side.T, time_first(xs))
-    gated = gates * side_gated_states(layer, xs, backend)
-    return time_first(by_token(lambda h: h @ layer.D.T, gated))
-
-
-@last_outputs.register
-def _(layer: SideGatedRNN, xs: Sequences, *, backend: str | None = None) -> LastOutputs:
-    states = side_gated_states(layer, xs, backend)
-    return ((xs[:, -1] @ layer.W_side.T) * states[-1]) @ layer.D.T
-
-
-@batch_outputs.register
-def _(layer: AbstractLRU, xs: Sequences, *, backend: str | None = None) -> Outputs:
-    us = by_token(layer.before, time_first(xs))
-    written = by_token(layer.written, us)
-    states = linear_recurrence(layer.eigenvalues, written, backend=backend)
-    mixed = layer.read(states.reshape(-1, states.shape[-1]), us.reshape(-1, us.shape[-1]))
-    outputs = layer.after(mixed)
+def _(layer: RecurrentLayer, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
+    states, us = recurrent_states(layer, xs, backend)
+    outputs = layer.read(states.reshape(-1, states.shape[-1]), us.reshape(-1, us.shape[-1]))
     return time_first(outputs.reshape(*us.shape[:-1], outputs.shape[-1]))
 
 
+@last_outputs.register
+def _(
+    layer: BilinearGates | SideGatedRNN, xs: Inputs, *, backend: str | None = None
+) -> LastOutputs:
+    states, us = recurrent_states(layer, xs, backend)
+    return layer.read(states[-1], us[-1])
+
+
 @batch_outputs.register
-def _(layer: LSTM, xs: Sequences, *, backend: str | None = None) -> Outputs:
+def _(layer: LSTM, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
     # The sigmoid gates side by side, then the candidate: one product per token instead of four.
     U = jnp.concatenate([layer.U_f, layer.U_g, layer.U_o, layer.U_c])
     V = jnp.concatenate([layer.V_f, layer.V_g, layer.V_o, layer.V_c])
@@ -137,7 +112,7 @@ def _(layer: LSTM, xs: Sequences, *, backend: str | None = None) -> Outputs:
 
 
 @batch_outputs.register
-def _(layer: GRU, xs: Sequences, *, backend: str | None = None) -> Outputs:
+def _(layer: GRU, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
     U = jnp.concatenate([layer.U_r, layer.U_z, layer.U_h])
     V = jnp.concatenate([layer.V_r, layer.V_z])
     b = jnp.concatenate([layer.b_r, layer.b_z, layer.b_h])
@@ -156,7 +131,7 @@ def _(layer: GRU, xs: Sequences, *, backend: str | None = None) -> Outputs:
 
 
 def before_last_layer(
-    stack: Stack, xs: Sequences, backend: str | None
+    stack: Stack, xs: Inputs, backend: str | None
 ) -> Float[Array, "batch time hidden"]:
     """Run many sequences through a stack's embedding and all but its last layer."""
     stack.check_precision()
@@ -167,14 +142,14 @@ def before_last_layer(
 
 
 @batch_outputs.register
-def _(layer: Stack, xs: Sequences, *, backend: str | None = None) -> Outputs:
+def _(layer: Stack, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
     below = before_last_layer(layer, xs, backend)
     outputs = batch_outputs(layer.layers[-1], below, backend=backend)
     return outputs if layer.readout is None else by_token(layer.readout, outputs)
 
 
 @last_outputs.register
-def _(layer: Stack, xs: Sequences, *, backend: str | None = None) -> LastOutputs:
+def _(layer: Stack, xs: Inputs, *, backend: str | None = None) -> LastOutputs:
     below = before_last_layer(layer, xs, backend)
     outputs = last_outputs(layer.layers[-1], below, backend=backend)
     return outputs if layer.readout is None else layer.readout(outputs)

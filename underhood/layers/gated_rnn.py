@@ -8,8 +8,6 @@ D                 readout       [d_out, gated]
 The output at t reads the state that x_t has already entered; the paper's Eq. 2 is one step late.
 """
 
-from abc import abstractmethod
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,11 +15,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base.layer import Layer, SizeOf, append_one, bilinear, normal, zeros
+from underhood.layers.base.layer import Size, append_one, bilinear, gaussian, size_of
 from underhood.layers.base.recurrence import linear_recurrence, unrolled
+from underhood.layers.base.recurrent import RecurrentLayer, Written
 
 
-class BilinearGates(Layer):
+class BilinearGates(RecurrentLayer):
     """The gates that the diagonal and the dense gated RNN share."""
 
     W_in_m: eqx.AbstractVar[Float[Weight, "hidden d_in_plus_1"]]
@@ -30,13 +29,10 @@ class BilinearGates(Layer):
     W_out_x: eqx.AbstractVar[Float[Weight, "gated hidden"]]
     D: eqx.AbstractVar[Float[Weight, "d_out gated"]]
 
-    d_out = SizeOf("D", 0)
-    neurons = SizeOf("W_in_m", 0)
-    gate_width = SizeOf("W_out_m", 0)
-
-    @property
-    def d_in(self) -> int:
-        return self.W_in_m.shape[1] - 1
+    d_in = Size(lambda self: self.W_in_m.shape[1] - 1)
+    d_out = size_of("D", 0)
+    neurons = size_of("W_in_m", 0)
+    gate_width = size_of("W_out_m", 0)
 
     def further_problems(self) -> list[str]:
         missing = self.W_in_m.shape[1] == 0
@@ -50,29 +46,11 @@ class BilinearGates(Layer):
         """Return g_out."""
         return bilinear(self.W_out_m, self.W_out_x, states)
 
-    def initial_state(self) -> Float[Array, " hidden"]:
-        return zeros(self.neurons, like=self.W_in_m)
+    def write(self, us: Float[Array, "*time d_in"]) -> Written:
+        return self.gate_in(us)
 
-    @abstractmethod
-    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
-        """Return what one step of time leaves of the state."""
-
-    @abstractmethod
-    def states(
-        self, written: Float[Array, "time *batch hidden"], *, backend: str | None = None
-    ) -> Float[Array, "time *batch hidden"]:
-        """Return the states at all times, given what the input gate writes."""
-
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
-        self.check_sequence(xs)
-        return self.gate_out(self.states(self.gate_in(xs))) @ self.D.T
-
-    def step(
-        self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
-    ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
-        self.check_token(x)
-        state = self.carry(state) + self.gate_in(x)
-        return state, self.gate_out(state) @ self.D.T
+    def read(self, states: Written, us: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
+        return self.gate_out(states) @ self.D.T
 
 
 class GatedRNN(BilinearGates):
@@ -106,12 +84,12 @@ class GatedRNN(BilinearGates):
         """Draw weights from N(0, 1/fan-in) and λ uniformly from (0, 1)."""
         decay_key, *keys = jax.random.split(key, 6)
         return cls(
-            W_in_m=normal(keys[0], hidden, d_in + 1),
-            W_in_x=normal(keys[1], hidden, d_in + 1),
+            W_in_m=gaussian(keys[0], hidden, d_in + 1),
+            W_in_x=gaussian(keys[1], hidden, d_in + 1),
             decay=jax.random.uniform(decay_key, (hidden,)),
-            W_out_m=normal(keys[2], gated, hidden),
-            W_out_x=normal(keys[3], gated, hidden),
-            D=normal(keys[4], d_out, gated),
+            W_out_m=gaussian(keys[2], gated, hidden),
+            W_out_x=gaussian(keys[3], gated, hidden),
+            D=gaussian(keys[4], d_out, gated),
         )
 
     @property
@@ -121,9 +99,7 @@ class GatedRNN(BilinearGates):
     def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
         return jnp.asarray(self.decay) * state
 
-    def states(
-        self, written: Float[Array, "time *batch hidden"], *, backend: str | None = None
-    ) -> Float[Array, "time *batch hidden"]:
+    def states(self, written: Written, *, backend: str | None = None) -> Written:
         return linear_recurrence(jnp.asarray(self.decay), written, backend=backend)
 
 
@@ -154,7 +130,7 @@ class DenseGatedRNN(BilinearGates):
         return cls(
             W_in_m=diagonal.W_in_m,
             W_in_x=diagonal.W_in_x,
-            A=jnp.diag(diagonal.decay) + noise * normal(noise_key, hidden, hidden),
+            A=jnp.diag(diagonal.decay) + noise * gaussian(noise_key, hidden, hidden),
             W_out_m=diagonal.W_out_m,
             W_out_x=diagonal.W_out_x,
             D=diagonal.D,
@@ -163,9 +139,7 @@ class DenseGatedRNN(BilinearGates):
     def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
         return state @ jnp.asarray(self.A).T
 
-    def states(
-        self, written: Float[Array, "time *batch hidden"], *, backend: str | None = None
-    ) -> Float[Array, "time *batch hidden"]:
+    def states(self, written: Written, *, backend: str | None = None) -> Written:
         def advance(state: Array, now: Array) -> tuple[Array, Array]:
             state = self.carry(state) + now
             return state, state

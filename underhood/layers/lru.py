@@ -19,8 +19,9 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base.layer import Layer, SizeOf, normal, zeros
+from underhood.layers.base.layer import Size, gaussian, size_of, zeros
 from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.recurrent import RecurrentLayer
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
@@ -31,7 +32,7 @@ ACTIVATIONS = {
 }
 
 
-class AbstractLRU(Layer):
+class AbstractLRU(RecurrentLayer):
     """The complex recurrence of all three, between a gate before it and a gate after it."""
 
     nu: eqx.AbstractVar[Float[Weight, " hidden"]]
@@ -43,11 +44,7 @@ class AbstractLRU(Layer):
     C_im: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
     D: eqx.AbstractVar[Float[Weight, "mixed u"]]
 
-    neurons = SizeOf("nu", 0)
-
-    @abstractmethod
-    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
-        """Return what enters the recurrence."""
+    neurons = size_of("nu", 0)
 
     @abstractmethod
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -63,34 +60,27 @@ class AbstractLRU(Layer):
         """λ."""
         return jnp.asarray(self.decay) * jnp.exp(1j * jnp.exp(jnp.asarray(self.theta_log)))
 
-    def written(self, us: Float[Array, "*time u"]) -> Complex[Array, "*time hidden"]:
-        """Return γ⊙(B u)."""
+    def write(self, us: Float[Array, "*time u"]) -> Complex[Array, "*time hidden"]:
         gamma = jnp.exp(jnp.asarray(self.gamma_log))
         return jax.lax.complex(gamma * (us @ self.B_re.T), gamma * (us @ self.B_im.T))
 
+    def carry(self, state: Complex[Array, "*batch hidden"]) -> Complex[Array, "*batch hidden"]:
+        return self.eigenvalues * state
+
+    def states(
+        self, written: Complex[Array, "time *batch hidden"], *, backend: str | None = None
+    ) -> Complex[Array, "time *batch hidden"]:
+        return linear_recurrence(self.eigenvalues, written, backend=backend)
+
     def read(
         self, states: Complex[Array, "*time hidden"], us: Float[Array, "*time u"]
-    ) -> Float[Array, "*time mixed"]:
-        """Return ỹ = Re[C h] + D u."""
-        return states.real @ self.C_re.T - states.imag @ self.C_im.T + us @ self.D.T
-
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
-        self.check_sequence(xs)
-        us = self.before(xs)
-        states = linear_recurrence(self.eigenvalues, self.written(us))
-        return self.after(self.read(states, us))
+    ) -> Float[Array, "*time d_out"]:
+        mixed = states.real @ self.C_re.T - states.imag @ self.C_im.T + us @ self.D.T
+        return self.after(mixed)
 
     def initial_state(self) -> Complex[Array, " hidden"]:
         real = zeros(self.neurons, like=self.nu)
         return jax.lax.complex(real, real)
-
-    def step(
-        self, state: Complex[Array, " hidden"], x: Float[Array, " d_in"]
-    ) -> tuple[Complex[Array, " hidden"], Float[Array, " d_out"]]:
-        self.check_token(x)
-        u = self.before(x)
-        state = self.eigenvalues * state + self.written(u)
-        return state, self.after(self.read(state, u))
 
 
 class LRU(AbstractLRU):
@@ -107,8 +97,8 @@ class LRU(AbstractLRU):
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
-    d_in = SizeOf("B_re", 1)
-    d_out = gate_width = SizeOf("W_m", 0)
+    d_in = size_of("B_re", 1)
+    d_out = gate_width = size_of("W_m", 0)
 
     @classmethod
     def init(
@@ -117,9 +107,9 @@ class LRU(AbstractLRU):
         """Draw |λ| uniformly from (0, 1) and phases from (0, max_phase); γ = √(1−|λ|²)."""
         core_key, m_key, x_key = jax.random.split(key, 3)
         core = random_recurrence(d_in, hidden, d_out, max_phase, core_key)
-        return cls(**core, W_m=normal(m_key, d_out, d_out), W_x=normal(x_key, d_out, d_out))
+        return cls(**core, W_m=gaussian(m_key, d_out, d_out), W_x=gaussian(x_key, d_out, d_out))
 
-    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time d_in"]:
+    def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time d_in"]:
         return jnp.asarray(xs)
 
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -142,8 +132,9 @@ class LRUInOut(AbstractLRU):
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
-    d_in = SizeOf("W_in_m", 1)
-    d_out = SizeOf("W_m", 0)
+    d_in = size_of("W_in_m", 1)
+    d_out = size_of("W_m", 0)
+    gate_width = Size(lambda self: self.W_in_m.shape[0] + self.W_m.shape[0])
 
     @classmethod
     def init(
@@ -152,18 +143,14 @@ class LRUInOut(AbstractLRU):
         """Draw weights as LRU does; the input gate has as many outputs as the layer has inputs."""
         core_key, *keys = jax.random.split(key, 5)
         return cls(
-            W_in_m=normal(keys[0], d_in, d_in),
-            W_in_x=normal(keys[1], d_in, d_in),
+            W_in_m=gaussian(keys[0], d_in, d_in),
+            W_in_x=gaussian(keys[1], d_in, d_in),
             **random_recurrence(d_in, hidden, d_out, max_phase, core_key),
-            W_m=normal(keys[2], d_out, d_out),
-            W_x=normal(keys[3], d_out, d_out),
+            W_m=gaussian(keys[2], d_out, d_out),
+            W_x=gaussian(keys[3], d_out, d_out),
         )
 
-    @property
-    def gate_width(self) -> int:
-        return self.W_in_m.shape[0] + self.W_m.shape[0]
-
-    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
+    def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
         return glu(self.W_in_m, self.W_in_x, xs)
 
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -187,8 +174,9 @@ class LRUInOutMLP(AbstractLRU):
     W_out_2: Float[Weight, "d_out hidden_out"]
     activation: str = eqx.field(static=True, default="relu")
 
-    d_in = SizeOf("W_in_1", 1)
-    d_out = SizeOf("W_out_2", 0)
+    d_in = size_of("W_in_1", 1)
+    d_out = size_of("W_out_2", 0)
+    gate_width = Size(lambda self: self.W_in_1.shape[0] + self.W_out_1.shape[0])
 
     def further_problems(self) -> list[str]:
         if self.activation in ACTIVATIONS:
@@ -209,19 +197,15 @@ class LRUInOutMLP(AbstractLRU):
         """Draw weights as LRUInOut does: an MLP d → d → d has the 2d² parameters of a gate."""
         core_key, *keys = jax.random.split(key, 5)
         return cls(
-            W_in_1=normal(keys[0], d_in, d_in),
-            W_in_2=normal(keys[1], d_in, d_in),
+            W_in_1=gaussian(keys[0], d_in, d_in),
+            W_in_2=gaussian(keys[1], d_in, d_in),
             **random_recurrence(d_in, hidden, d_out, max_phase, core_key),
-            W_out_1=normal(keys[2], d_out, d_out),
-            W_out_2=normal(keys[3], d_out, d_out),
+            W_out_1=gaussian(keys[2], d_out, d_out),
+            W_out_2=gaussian(keys[3], d_out, d_out),
             activation=activation,
         )
 
-    @property
-    def gate_width(self) -> int:
-        return self.W_in_1.shape[0] + self.W_out_1.shape[0]
-
-    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
+    def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
         return ACTIVATIONS[self.activation](xs @ self.W_in_1.T) @ self.W_in_2.T
 
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -244,9 +228,9 @@ def random_recurrence(
         "nu": nu_from_decay(decay, about="LRU"),
         "theta_log": jnp.log(phase),
         "gamma_log": 0.5 * jnp.log1p(-(decay**2)),
-        "B_re": normal(keys[2], hidden, u) / np.sqrt(2),
-        "B_im": normal(keys[3], hidden, u) / np.sqrt(2),
-        "C_re": normal(keys[4], mixed, hidden),
-        "C_im": normal(keys[5], mixed, hidden),
-        "D": normal(keys[6], mixed, u),
+        "B_re": gaussian(keys[2], hidden, u) / np.sqrt(2),
+        "B_im": gaussian(keys[3], hidden, u) / np.sqrt(2),
+        "C_re": gaussian(keys[4], mixed, hidden),
+        "C_im": gaussian(keys[5], mixed, hidden),
+        "D": gaussian(keys[6], mixed, u),
     }

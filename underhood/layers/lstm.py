@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, SizeOf, normal, scan_steps, zeros
+from underhood.layers.base.layer import Layer, random_gates, scan_steps, size_of, zeros
+from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
 LSTMState = tuple[Float[Array, " hidden"], Float[Array, " hidden"]]
 
@@ -35,21 +36,15 @@ class LSTM(Layer):
     V_o: Float[Weight, "hidden hidden"]
     b_o: Float[Weight, " hidden"]
 
-    d_in = SizeOf("U_f", 1)
-    d_out = neurons = gate_width = SizeOf("U_f", 0)
+    d_in = size_of("U_f", 1)
+    d_out = neurons = gate_width = size_of("U_f", 0)
 
     @classmethod
     def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "LSTM":
         """Draw matrices from N(0, 1/fan-in); biases are zero."""
-        keys = iter(jax.random.split(key, 8))
-        weights = {}
-        for gate in "fcgo":
-            weights[f"U_{gate}"] = normal(next(keys), hidden, d_in)
-            weights[f"V_{gate}"] = normal(next(keys), hidden, hidden)
-            weights[f"b_{gate}"] = jnp.zeros(hidden)
-        return cls(**weights)
+        return cls(**random_gates(key, "fcgo", d_in=d_in, hidden=hidden))
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time hidden"]:
+    def __call__(self, xs: Tokens) -> Outputs:
         self.check_sequence(xs)
         return scan_steps(self, xs)
 
@@ -57,9 +52,7 @@ class LSTM(Layer):
         nothing = zeros(self.neurons, like=self.U_f)
         return nothing, nothing
 
-    def step(
-        self, state: LSTMState, x: Float[Array, " d_in"]
-    ) -> tuple[LSTMState, Float[Array, " hidden"]]:
+    def step(self, state: LSTMState, x: Token) -> tuple[LSTMState, Output]:
         self.check_token(x)
         h, c = state
         f = jax.nn.sigmoid(self.U_f @ x + self.V_f @ h + self.b_f)

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, SizeOf, normal, zeros
+from underhood.layers.base.layer import Layer, gaussian, size_of, zeros
 from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
 
 class Mamba(Layer):
@@ -34,10 +35,10 @@ class Mamba(Layer):
     b_C: Float[Weight, "d_out hidden"]
     W_side: Float[Weight, "d_out d_in"]
 
-    d_in = SizeOf("W_input", 1)
-    d_out = SizeOf("W_C", 0)
-    neurons = SizeOf("W_A", 0)
-    gate_width = SizeOf("W_side", 0)
+    d_in = size_of("W_input", 1)
+    d_out = size_of("W_C", 0)
+    neurons = size_of("W_A", 0)
+    gate_width = size_of("W_side", 0)
 
     @classmethod
     def init(
@@ -47,17 +48,17 @@ class Mamba(Layer):
         inner = d_in if inner is None else inner
         keys = jax.random.split(key, 6)
         return cls(
-            W_input=normal(keys[0], inner, d_in),
+            W_input=gaussian(keys[0], inner, d_in),
             b_input=jnp.zeros(inner),
             W_delta=jnp.zeros(inner),
             b_delta=jnp.ones(()),
-            W_A=0.1 * normal(keys[1], hidden, inner),
+            W_A=0.1 * gaussian(keys[1], hidden, inner),
             b_A=-jnp.ones(hidden),
-            W_B=normal(keys[2], hidden, inner, inner),
+            W_B=gaussian(keys[2], hidden, inner, inner),
             b_B=jnp.zeros((hidden, inner)),
-            W_C=normal(keys[3], d_out, hidden, inner),
-            b_C=normal(keys[4], d_out, hidden),
-            W_side=normal(keys[5], d_out, d_in),
+            W_C=gaussian(keys[3], d_out, hidden, inner),
+            b_C=gaussian(keys[4], d_out, hidden),
+            W_side=gaussian(keys[5], d_out, d_in),
         )
 
     def dynamics(
@@ -79,9 +80,7 @@ class Mamba(Layer):
         queried = jnp.einsum("ohi,...i,...h->...o", self.W_C, inner, states)
         return (queried + states @ self.b_C.T) * jax.nn.sigmoid(xs @ self.W_side.T)
 
-    def __call__(
-        self, xs: Float[Array, "time d_in"], *, backend: str | None = None
-    ) -> Float[Array, "time d_out"]:
+    def __call__(self, xs: Tokens, *, backend: str | None = None) -> Outputs:
         self.check_sequence(xs)
         inner = xs @ self.W_input.T + self.b_input
         decay, written = self.dynamics(inner)
@@ -91,8 +90,8 @@ class Mamba(Layer):
         return zeros(self.neurons, like=self.W_A)
 
     def step(
-        self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
-    ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
+        self, state: Float[Array, " hidden"], x: Token
+    ) -> tuple[Float[Array, " hidden"], Output]:
         self.check_token(x)
         inner = x @ self.W_input.T + self.b_input
         decay, written = self.dynamics(inner)

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, SizeOf, normal, zeros
+from underhood.layers.base.layer import Layer, Size, gaussian, size_of, zeros
 from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
 BlockState = tuple[Float[Array, "width_minus_1 inner"], Float[Array, "inner state"]]
 
@@ -38,9 +39,10 @@ class MambaBlock(Layer):
     D: Float[Weight, " inner"]
     W_out: Float[Weight, "d_out inner"]
 
-    d_in = SizeOf("W_in_u", 1)
-    d_out = SizeOf("W_out", 0)
-    gate_width = SizeOf("W_in_z", 0)
+    d_in = size_of("W_in_u", 1)
+    d_out = size_of("W_out", 0)
+    neurons = Size(lambda self: self.A_log.shape[0] * self.A_log.shape[1])
+    gate_width = size_of("W_in_z", 0)
 
     @classmethod
     def init(
@@ -61,24 +63,20 @@ class MambaBlock(Layer):
             jax.random.uniform(keys[8], (inner,), minval=np.log(1e-3), maxval=np.log(1e-1))
         )
         return cls(
-            W_in_u=normal(keys[0], inner, d_in),
-            W_in_z=normal(keys[1], inner, d_in),
+            W_in_u=gaussian(keys[0], inner, d_in),
+            W_in_z=gaussian(keys[1], inner, d_in),
             conv=jax.random.normal(keys[2], (width, inner)) / np.sqrt(width),
             b_conv=jnp.zeros(inner),
-            W_x_dt=normal(keys[3], rank, inner),
-            W_x_B=normal(keys[4], state, inner),
-            W_x_C=normal(keys[5], state, inner),
-            W_dt=normal(keys[6], inner, rank),
+            W_x_dt=gaussian(keys[3], rank, inner),
+            W_x_B=gaussian(keys[4], state, inner),
+            W_x_C=gaussian(keys[5], state, inner),
+            W_dt=gaussian(keys[6], inner, rank),
             # softplus⁻¹, so that Δ starts log-uniform on [0.001, 0.1].
             b_dt=step + jnp.log(-jnp.expm1(-step)),
             A_log=jnp.broadcast_to(jnp.log(jnp.arange(1.0, state + 1)), (inner, state)),
             D=jnp.ones(inner),
-            W_out=normal(keys[7], d_out, inner),
+            W_out=gaussian(keys[7], d_out, inner),
         )
-
-    @property
-    def neurons(self) -> int:
-        return self.A_log.shape[0] * self.A_log.shape[1]
 
     def dynamics(self, u: Float[Array, "*time inner"]) -> tuple[Array, Array, Array]:
         """Return exp(Δ A), what is written, and C."""
@@ -92,9 +90,7 @@ class MambaBlock(Layer):
         queried = jnp.einsum("...is,...s->...i", states, C) + self.D * u
         return (queried * jax.nn.silu(xs @ self.W_in_z.T)) @ self.W_out.T
 
-    def __call__(
-        self, xs: Float[Array, "time d_in"], *, backend: str | None = None
-    ) -> Float[Array, "time d_out"]:
+    def __call__(self, xs: Tokens, *, backend: str | None = None) -> Outputs:
         self.check_sequence(xs)
         width, time = self.conv.shape[0], xs.shape[0]
         padded = jnp.pad(xs @ self.W_in_u.T, ((width - 1, 0), (0, 0)))
@@ -113,9 +109,7 @@ class MambaBlock(Layer):
         window = zeros(width - 1, inner, like=self.conv)
         return window, zeros(*self.A_log.shape, like=self.A_log)
 
-    def step(
-        self, state: BlockState, x: Float[Array, " d_in"]
-    ) -> tuple[BlockState, Float[Array, " d_out"]]:
+    def step(self, state: BlockState, x: Token) -> tuple[BlockState, Output]:
         self.check_token(x)
         window, h = state
         window = jnp.concatenate([window, (x @ self.W_in_u.T)[None]])

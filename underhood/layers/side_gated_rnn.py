@@ -14,11 +14,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base.layer import Layer, SizeOf, bilinear, normal, zeros
+from underhood.layers.base.layer import bilinear, gaussian, size_of
 from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.recurrent import RecurrentLayer, Written
 
 
-class SideGatedRNN(Layer):
+class SideGatedRNN(RecurrentLayer):
     """A diagonal linear recurrence between an input gate and a gate on the side."""
 
     W_in_m: Float[Weight, "hidden d_in"]
@@ -27,10 +28,10 @@ class SideGatedRNN(Layer):
     W_side: Float[Weight, "hidden d_in"]
     D: Float[Weight, "d_out hidden"]
 
-    d_in = SizeOf("W_in_m", 1)
-    d_out = SizeOf("D", 0)
-    neurons = SizeOf("W_in_m", 0)
-    gate_width = SizeOf("W_side", 0)
+    d_in = size_of("W_in_m", 1)
+    d_out = size_of("D", 0)
+    neurons = size_of("W_in_m", 0)
+    gate_width = size_of("W_side", 0)
 
     def __init__(self, *, W_in_m: Weight, W_in_x: Weight, decay: Weight, W_side: Weight, D: Weight):
         self.W_in_m, self.W_in_x = W_in_m, W_in_x
@@ -42,11 +43,11 @@ class SideGatedRNN(Layer):
         """Draw weights from N(0, 1/fan-in) and λ uniformly from (0, 1)."""
         decay_key, *keys = jax.random.split(key, 5)
         return cls(
-            W_in_m=normal(keys[0], hidden, d_in),
-            W_in_x=normal(keys[1], hidden, d_in),
+            W_in_m=gaussian(keys[0], hidden, d_in),
+            W_in_x=gaussian(keys[1], hidden, d_in),
             decay=jax.random.uniform(decay_key, (hidden,)),
-            W_side=normal(keys[2], hidden, d_in),
-            D=normal(keys[3], d_out, hidden),
+            W_side=gaussian(keys[2], hidden, d_in),
+            D=gaussian(keys[3], d_out, hidden),
         )
 
     @property
@@ -57,17 +58,14 @@ class SideGatedRNN(Layer):
         """Return g_in."""
         return bilinear(self.W_in_m, self.W_in_x, xs)
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
-        self.check_sequence(xs)
-        states = linear_recurrence(jnp.asarray(self.decay), self.gate_in(xs))
-        return ((xs @ self.W_side.T) * states) @ self.D.T
+    def write(self, us: Float[Array, "*time d_in"]) -> Written:
+        return self.gate_in(us)
 
-    def initial_state(self) -> Float[Array, " hidden"]:
-        return zeros(self.neurons, like=self.W_in_m)
+    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
+        return jnp.asarray(self.decay) * state
 
-    def step(
-        self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
-    ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
-        self.check_token(x)
-        state = jnp.asarray(self.decay) * state + self.gate_in(x)
-        return state, ((x @ self.W_side.T) * state) @ self.D.T
+    def states(self, written: Written, *, backend: str | None = None) -> Written:
+        return linear_recurrence(jnp.asarray(self.decay), written, backend=backend)
+
+    def read(self, states: Written, us: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
+        return ((us @ self.W_side.T) * states) @ self.D.T

@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput, refuse
-from underhood.layers.base.layer import Layer, normal
-from underhood.layers.base.shapes import problems_of
+from underhood.layers.base.layer import Layer, Size, gaussian, size_of
+from underhood.layers.base.shapes import Output, Outputs, Token, Tokens, problems_of
 
 
 class Affine(eqx.Module):
@@ -23,6 +23,9 @@ class Affine(eqx.Module):
 
     W: Float[Weight, "d_out d_in"]
     b: Float[Weight, " d_out"] | None = None
+
+    d_in = size_of("W", 1)
+    d_out = size_of("W", 0)
 
     def __check_init__(self) -> None:
         refuse(problems_of(self), about="Affine")
@@ -50,6 +53,11 @@ class Stack(Layer):
     layers: tuple[Layer, ...]
     readout: Affine | None
     needs_x64: bool = eqx.field(static=True)
+
+    d_in = Size(lambda self: (self.embed or self.layers[0]).d_in)
+    d_out = Size(lambda self: (self.readout or self.layers[-1]).d_out)
+    neurons = Size(lambda self: sum(layer.neurons for layer in self.layers))
+    gate_width = Size(lambda self: sum(layer.gate_width for layer in self.layers))
 
     def __init__(
         self,
@@ -80,13 +88,14 @@ class Stack(Layer):
         ]
         if problems:
             return problems
-        sizes = [] if self.embed is None else [("embed", *reversed(self.embed.W.shape))]
-        sizes += [(f"layer {i}", layer.d_in, layer.d_out) for i, layer in enumerate(self.layers)]
-        sizes += [] if self.readout is None else [("readout", *reversed(self.readout.W.shape))]
+        parts: list[tuple[str, Affine | Layer | None]] = [("embed", self.embed)]
+        parts += [(f"layer {i}", layer) for i, layer in enumerate(self.layers)]
+        parts += [("readout", self.readout)]
+        there = [(name, part) for name, part in parts if part is not None]
         return [
-            f"{giver} gives {gives} numbers but {taker} takes {takes}"
-            for (giver, _, gives), (taker, takes, _) in itertools.pairwise(sizes)
-            if gives != takes
+            f"{giver} gives {gives.d_out} numbers but {taker} takes {takes.d_in}"
+            for (giver, gives), (taker, takes) in itertools.pairwise(there)
+            if gives.d_out != takes.d_in
         ]
 
     @classmethod
@@ -103,26 +112,10 @@ class Stack(Layer):
         """Make `depth` random layers, each by `make_layer(hidden, key=…)`."""
         embed_key, readout_key, *keys = jax.random.split(key, depth + 2)
         return cls(
-            Affine(normal(embed_key, hidden, d_in), jnp.zeros(hidden)),
+            Affine(gaussian(embed_key, hidden, d_in), jnp.zeros(hidden)),
             [make_layer(hidden, key=layer_key) for layer_key in keys],
-            Affine(normal(readout_key, d_out, hidden)),
+            Affine(gaussian(readout_key, d_out, hidden)),
         )
-
-    @property
-    def d_in(self) -> int:
-        return self.layers[0].d_in if self.embed is None else self.embed.W.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.layers[-1].d_out if self.readout is None else self.readout.W.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return sum(layer.neurons for layer in self.layers)
-
-    @property
-    def gate_width(self) -> int:
-        return sum(layer.gate_width for layer in self.layers)
 
     def check_precision(self) -> None:
         """Refuse to run weights that need float64 in anything less."""
@@ -137,7 +130,7 @@ class Stack(Layer):
                 "call it inside `with jax.enable_x64(True):`, or compile with dtype='float32'."
             )
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+    def __call__(self, xs: Tokens) -> Outputs:
         self.check_precision()
         self.check_sequence(xs)
         xs = xs if self.embed is None else self.embed(xs)
@@ -149,9 +142,7 @@ class Stack(Layer):
         self.check_precision()
         return tuple(layer.initial_state() for layer in self.layers)
 
-    def step(
-        self, state: tuple[PyTree, ...], x: Float[Array, " d_in"]
-    ) -> tuple[tuple[PyTree, ...], Float[Array, " d_out"]]:
+    def step(self, state: tuple[PyTree, ...], x: Token) -> tuple[tuple[PyTree, ...], Output]:
         self.check_precision()
         self.check_token(x)
         x = x if self.embed is None else self.embed(x)

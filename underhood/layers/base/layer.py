@@ -13,17 +13,37 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput, refuse
-from underhood.layers.base.shapes import problems_of
+from underhood.layers.base.shapes import Output, Outputs, Token, Tokens, problems_of
+
+
+class Size(property):
+    """A property that counts: `d_in = Size(lambda self: self.W_in.shape[1] - 1)`."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, layer: object, kind: type | None = None) -> int:  # type: ignore[override]
+            ...
+
+
+def size_of(field: str, axis: int) -> Size:
+    """Return a property that reads a shape: `d_in = size_of("W_V", 1)` makes d_in W_V.shape[1]."""
+    return Size(lambda self: getattr(self, field).shape[axis])
 
 
 class Layer(eqx.Module):
     """A function from one sequence [time, d_in] to one sequence [time, d_out].
 
     Batches, seeds and learning rates are the caller's `jax.vmap`.
+
+    d_in, d_out  numbers per input and output token
+    neurons      recurrent units: numbers that the state carries on; a complex one counts once
+    gate_width   products that the gates pass to a readout or to the next layer
     """
 
+    d_in = d_out = neurons = gate_width = Size(abstractmethod(lambda self: 0))
+
     @abstractmethod
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+    def __call__(self, xs: Tokens) -> Outputs:
         """Return the outputs at all times."""
 
     @abstractmethod
@@ -31,30 +51,8 @@ class Layer(eqx.Module):
         """Return the state before the first token."""
 
     @abstractmethod
-    def step(
-        self, state: PyTree, x: Float[Array, " d_in"]
-    ) -> tuple[PyTree, Float[Array, " d_out"]]:
+    def step(self, state: PyTree, x: Token) -> tuple[PyTree, Output]:
         """Return the state after one more token, and the output there."""
-
-    @property
-    @abstractmethod
-    def d_in(self) -> int:
-        """Numbers per input token."""
-
-    @property
-    @abstractmethod
-    def d_out(self) -> int:
-        """Numbers per output token."""
-
-    @property
-    @abstractmethod
-    def neurons(self) -> int:
-        """Recurrent units: numbers that the state carries on; a complex number counts once."""
-
-    @property
-    @abstractmethod
-    def gate_width(self) -> int:
-        """Products that the layer's gates pass to a readout or to the next layer."""
 
     def __check_init__(self) -> None:
         refuse(problems_of(self) or self.further_problems(), about=type(self).__name__)
@@ -125,25 +123,13 @@ class LayerMethod(eqx.Module):
         return self.layer is other.layer and self.function is other.function
 
 
-class SizeOf(property):
-    """A property that reads a shape: `d_in = SizeOf("W_V", 1)` makes d_in W_V.shape[1]."""
-
-    def __init__(self, field: str, axis: int):
-        super().__init__(lambda layer: getattr(layer, field).shape[axis])
-
-    if TYPE_CHECKING:
-
-        def __get__(self, layer: object, kind: type | None = None) -> int:  # type: ignore[override]
-            ...
-
-
-def stream(layer: Layer, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+def stream(layer: Layer, xs: Tokens) -> Outputs:
     """Run a layer token by token; the same function as `layer(xs)`, in constant memory."""
     layer.check_sequence(xs)
     return scan_steps(layer, xs)
 
 
-def scan_steps(layer: Layer, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+def scan_steps(layer: Layer, xs: Tokens) -> Outputs:
     """Run `layer.step` over time, the state in the wider precision of the layer and the inputs."""
     state = jax.tree.map(
         lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, xs)), layer.initial_state()
@@ -156,9 +142,22 @@ def zeros(*shape: int, like: Weight) -> Float[Array, "..."]:
     return jnp.zeros(shape, jnp.asarray(like).dtype)
 
 
-def normal(key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
+def gaussian(key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
     """Draw random weights [..., fan_in] from N(0, 1/fan_in)."""
     return jax.random.normal(key, shape) / np.sqrt(max(shape[-1], 1))
+
+
+def random_gates(
+    key: PRNGKeyArray, letters: str, *, d_in: int, hidden: int
+) -> dict[str, Float[Array, "..."]]:
+    """Draw U [hidden, d_in] and V [hidden, hidden] of each gate from N(0, 1/fan_in); b is zero."""
+    keys = iter(jax.random.split(key, 2 * len(letters)))
+    weights = {}
+    for gate in letters:
+        weights[f"U_{gate}"] = gaussian(next(keys), hidden, d_in)
+        weights[f"V_{gate}"] = gaussian(next(keys), hidden, hidden)
+        weights[f"b_{gate}"] = jnp.zeros(hidden)
+    return weights
 
 
 def append_one(xs: Float[Array, "*time d"]) -> Float[Array, "*time d_plus_1"]:

@@ -11,8 +11,15 @@ from functools import cache
 from typing import NamedTuple
 
 import equinox as eqx
+from jaxtyping import Array, Float
 
 from underhood.common.arrays import array_problem
+
+# What goes into a layer and comes out of it: a sequence, or one token.
+Tokens = Float[Array, "time d_in"]
+Outputs = Float[Array, "time d_out"]
+Token = Float[Array, " d_in"]
+Output = Float[Array, " d_out"]
 
 
 def problems_of(module: eqx.Module) -> list[str]:
