@@ -8,7 +8,7 @@ from underhood.common.arrays import FLOATS, float_name
 from underhood.common.errors import BadInput, check_name
 from underhood.constructions.construction import Construction, Source
 from underhood.constructions.impossibility import ImpossibleConstruction
-from underhood.constructions.target import BuiltNetwork, Options, Plan, Target
+from underhood.constructions.target import BuiltNetwork, Plan, Target
 from underhood.constructions.targets.registry import TARGETS
 from underhood.layers import GatedRNN, LinearAttention, MultiHead
 
@@ -41,9 +41,10 @@ def compile(
     """
     check_name("target", target, TARGETS)
     check_name("dtype", float_name(dtype), FLOATS)
-    options = Options(form, order, epsilon, layers, activation)
     check_source(source, target)
-    plan = TARGETS[target].plan(source, FLOATS[float_name(dtype)], options)
+    precision = FLOATS[float_name(dtype)]
+    asked = Plan(source, precision, form, order, epsilon, layers, activation)
+    plan = TARGETS[target].plan(asked)
     built = build(TARGETS[target], plan)
     return Construction(
         source=source,

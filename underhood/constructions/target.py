@@ -7,7 +7,8 @@ A new target is a file in `targets/` with a subclass of `Target`, and a line in 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import equinox as eqx
@@ -45,27 +46,6 @@ SENSIBLE_NEURONS = 1500
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the caller may choose; None leaves the choice to the target."""
-
-    form: str | None = None
-    order: int | None = None
-    epsilon: float | None = None
-    layers: int | None = None
-    activation: str | None = None
-
-    def __post_init__(self) -> None:
-        for name, known in (("form", FORMS), ("activation", ACTIVATIONS)):
-            if getattr(self, name) is not None:
-                check_name(name, getattr(self, name), known)
-        problems = [] if self.order is None else whole_problems(most=8, order=self.order)
-        problems += [] if self.layers is None else whole_problems(most=2, layers=self.layers)
-        if self.epsilon is not None:
-            problems += number_problems(least=1e-12, most=10.0, epsilon=self.epsilon)
-        refuse(problems, about="compile")
-
-
-@dataclass(frozen=True)
 class BuiltNetwork:
     """A finished network and a role per neuron; `product` if sigmoids were linearised."""
 
@@ -76,24 +56,38 @@ class BuiltNetwork:
 
 @dataclass(frozen=True)
 class Plan:
-    """A source and all choices that building needs.
+    """A source and what the caller chose; `Target.plan` chooses what is None, if it matters.
 
-    attention       the source's heads; None if the source is a gated RNN
     dtype           precision of the network
+    form            how attention is written as products
+    order, epsilon  of the linearisation; None: the best for the dtype and the size
     layers          recurrent layers, one above the other
-    form            how attention is written as products; None if that is no choice here
-    order, epsilon  of the linearisation; None chooses them for the dtype and the size
-    activation      of an MLP; None is the target's default
+    activation      of an MLP; None: the target's default
     """
 
     source: Source
-    attention: Attention | None
     dtype: np.dtype
-    layers: int
-    form: str | None
-    order: int | None
-    epsilon: float | None
-    activation: str | None
+    form: str | None = None
+    order: int | None = None
+    epsilon: float | None = None
+    layers: int | None = None
+    activation: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.form is not None:
+            check_name("form", self.form, FORMS)
+        if self.activation is not None:
+            check_name("activation", self.activation, ACTIVATIONS)
+        problems = [] if self.order is None else whole_problems(most=8, order=self.order)
+        problems += [] if self.layers is None else whole_problems(most=2, layers=self.layers)
+        if self.epsilon is not None:
+            problems += number_problems(least=1e-12, most=10.0, epsilon=self.epsilon)
+        refuse(problems, about="compile")
+
+    @cached_property
+    def attention(self) -> Attention | None:
+        """The source's heads; None if the source is a gated RNN."""
+        return None if isinstance(self.source, GatedRNN) else read_attention(self.source)
 
     @property
     def eps(self) -> float:
@@ -163,50 +157,42 @@ class Target(ABC):
     def build(self, plan: Plan) -> BuiltNetwork:
         """Return the finished network."""
 
-    def reasons_against(self, attention: Attention | None, options: Options) -> list[str]:
-        """List what this target has against a source; `attention` is None for a gated RNN."""
+    def reasons_against(self, plan: Plan) -> list[str]:
+        """List what this target has against a source, beyond what holds for all targets."""
         return []
 
-    def plan(self, source: Source, dtype: np.dtype, options: Options) -> Plan:
+    def plan(self, asked: Plan) -> Plan:
         """Choose what is left open, or raise ImpossibleConstruction with all reasons."""
-        attention = None if isinstance(source, GatedRNN) else read_attention(source)
+        attention = asked.attention
         possible = self.from_gated_rnn if attention is None else self.from_attention
-        reasons = self.reasons_against_options(attention, options)
+        reasons = self.reasons_against_options(asked)
         if not possible:
             reasons.append(self.not_from_gated_rnn)
-        elif options.layers is not None and options.layers not in possible:
+        elif asked.layers is not None and asked.layers not in possible:
             counts = " or ".join(map(str, possible))
             plural = "s" * (possible != (1,))
-            reasons.append(f"It takes {counts} layer{plural}, not {options.layers}.")
-        reasons += self.reasons_against(attention, options)
+            reasons.append(f"It takes {counts} layer{plural}, not {asked.layers}.")
+        reasons += self.reasons_against(asked)
         if reasons:
-            raise ImpossibleConstruction(f"{type(source).__name__} → {self.name}", reasons)
+            raise ImpossibleConstruction(f"{type(asked.source).__name__} → {self.name}", reasons)
         has_form = attention is not None and "form" in self.takes
-        return Plan(
-            source=source,
-            attention=attention,
-            dtype=dtype,
-            layers=options.layers or possible[0],
-            form=(options.form or "minimal") if has_form else None,
-            order=options.order,
-            epsilon=options.epsilon,
-            activation=options.activation,
-        )
+        form = asked.form or "minimal" if has_form else None
+        return replace(asked, form=form, layers=asked.layers or possible[0])
 
-    def reasons_against_options(self, attention: Attention | None, options: Options) -> list[str]:
+    def reasons_against_options(self, asked: Plan) -> list[str]:
         """List the options that the target or the source has no use for."""
         reasons = []
-        if options.form is not None and attention is None:
+        if asked.form is not None and asked.attention is None:
             reasons.append(
                 "form= says how attention is written as products; a gated RNN has its own."
             )
-        elif options.form is not None and "form" not in self.takes:
+        elif asked.form is not None and "form" not in self.takes:
             reasons.append("form= has no meaning for this target, which holds x kᵀ whole.")
-        elif options.form == "compact" and attention is not None:
-            reasons += reasons_against_compact(attention)
-        given = [name for name in ("order", "epsilon") if getattr(options, name) is not None]
+        elif asked.form == "compact" and asked.attention is not None:
+            reasons += reasons_against_compact(asked.attention)
+        given = [name for name in ("order", "epsilon") if getattr(asked, name) is not None]
         if given and not self.linearised:
             reasons.append(f"The target is exact, so {' and '.join(given)} cannot be set.")
-        if options.activation is not None and "activation" not in self.takes:
+        if asked.activation is not None and "activation" not in self.takes:
             reasons.append("activation= belongs to lru_in_out_mlp.")
         return reasons

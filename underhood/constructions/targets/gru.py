@@ -36,8 +36,8 @@ from underhood.constructions.construction import Role
 from underhood.constructions.products.gates import distinct, input_gates, output_gates
 from underhood.constructions.products.product import OPEN, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import normalised, power_of_two
-from underhood.constructions.sources.heads import Attention, read_gated_rnn
-from underhood.constructions.target import BuiltNetwork, Options, Plan, Target
+from underhood.constructions.sources.heads import read_gated_rnn
+from underhood.constructions.target import BuiltNetwork, Plan, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.constructions.targets.gru_rows import HOLD, GRURows
 from underhood.constructions.targets.gru_single import cubic_scale_for, one_gru_layer
@@ -55,8 +55,8 @@ class ToGRU(Target):
     from_gated_rnn = (2,)
     takes = ("form", "order", "epsilon")
 
-    def reasons_against(self, attention: Attention | None, options: Options) -> list[str]:
-        if attention is None or options.layers != 1 or not attention.fades:
+    def reasons_against(self, plan: Plan) -> list[str]:
+        if plan.attention is None or plan.layers != 1 or not plan.attention.fades:
             return []
         return ["One GRU layer only sums (λ = 1), so the source must not decay; use layers=2."]
 

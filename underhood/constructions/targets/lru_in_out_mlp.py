@@ -32,8 +32,8 @@ from underhood.constructions.products.product import (
     balanced,
     lagrange_at_zero,
 )
-from underhood.constructions.sources.heads import Attention, read_gated_rnn
-from underhood.constructions.target import FORMS, BuiltNetwork, Options, Plan, Target
+from underhood.constructions.sources.heads import read_gated_rnn
+from underhood.constructions.target import FORMS, BuiltNetwork, Plan, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.constructions.targets.lru import append_constant, real_recurrence
 from underhood.layers import Affine, GatedRNN, LRUInOutMLP, Stack
@@ -72,13 +72,14 @@ class ToLRUInOutMLP(Target):
     from_attention = from_gated_rnn = (1,)
     takes = ("form", "order", "epsilon", "activation")
 
-    def reasons_against(self, attention: Attention | None, options: Options) -> list[str]:
+    def reasons_against(self, plan: Plan) -> list[str]:
         # Every network can compute attention that is zero.
-        zero = attention is not None and len(FORMS["minimal"](attention, True).values) == 0
-        if options.activation is None or options.activation in SMOOTH or zero:
+        heads = plan.attention
+        zero = heads is not None and len(FORMS["minimal"](heads, True).values) == 0
+        if plan.activation is None or plan.activation in SMOOTH or zero:
             return []
         return [
-            f"An output of the layer with {options.activation} is a piecewise linear function of "
+            f"An output of the layer with {plan.activation} is a piecewise linear function of "
             "the tokens, so linear on some open set. Attention is a homogeneous cubic polynomial "
             "of them and Eq. 2 in general a quartic, which are linear on no open set unless they "
             "are zero. A smooth activation works to any accuracy: "

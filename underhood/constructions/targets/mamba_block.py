@@ -13,7 +13,7 @@ import numpy as np
 from underhood.constructions.construction import Role
 from underhood.constructions.products.gates import constant_rows
 from underhood.constructions.sources.heads import Attention, numerical_rank
-from underhood.constructions.target import BuiltNetwork, Options, Plan, Target
+from underhood.constructions.target import BuiltNetwork, Plan, Target
 from underhood.constructions.targets.gated_rnn import extend
 from underhood.constructions.targets.lru import append_constant
 from underhood.constructions.targets.mamba import FORGET
@@ -27,8 +27,8 @@ class ToMambaBlock(Target):
     from_attention = (1,)
     takes = ()
 
-    def reasons_against(self, attention: Attention | None, options: Options) -> list[str]:
-        if attention is None or len(attention.heads) == 1:
+    def reasons_against(self, plan: Plan) -> list[str]:
+        if plan.attention is None or len(plan.attention.heads) == 1:
             return []
         return ["One Mamba block shares B and C between its channels: one head only."]
 

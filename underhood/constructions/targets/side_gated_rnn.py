@@ -3,8 +3,7 @@
 With a side gate the queries of `gated_rnn.py` need no neurons: W_side = R_q Q, and R_m must be I.
 """
 
-from underhood.constructions.sources.heads import Attention
-from underhood.constructions.target import BuiltNetwork, Options, Plan, Target
+from underhood.constructions.target import BuiltNetwork, Plan, Target
 from underhood.constructions.targets.gated_rnn import memory_roles
 from underhood.layers import SideGatedRNN
 
@@ -15,8 +14,8 @@ class ToSideGatedRNN(Target):
     name = "side_gated_rnn"
     from_attention = (1,)
 
-    def reasons_against(self, attention: Attention | None, options: Options) -> list[str]:
-        if attention is None or not attention.biased:
+    def reasons_against(self, plan: Plan) -> list[str]:
+        if plan.attention is None or not plan.attention.biased:
             return []
         return ["Side gating has no constant input that could carry b_V, b_K or b_Q."]
 
