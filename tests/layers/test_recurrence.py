@@ -155,8 +155,8 @@ def test_forward_mode_and_second_derivatives(varying):
     for order in (jax.jacfwd, jax.hessian, lambda f, a: jax.jacrev(jax.jacfwd(f, a), a)):
         # Compiled whole, because that is faster than one operation after the other.
         expected = jax.jit(order(energy(naive), (0, 1, 2)))(*arguments)
-        found = jax.jit(order(energy(doubling), (0, 1, 2)))(*arguments)
-        jax.tree.map(assert_close, found, jax.tree.map(np.asarray, expected))
+        result = jax.jit(order(energy(doubling), (0, 1, 2)))(*arguments)
+        jax.tree.map(assert_close, result, jax.tree.map(np.asarray, expected))
 
 
 @pytest.mark.usefixtures("quick_compile")
