@@ -19,7 +19,7 @@ def measure(form, decay, inputs) -> tuple[float, float]:
     """Seconds forward, and forward with gradients."""
 
     def states(decay, inputs):
-        return jax.vmap(lambda one: recurrence.linear_recurrence(decay, one, form=form))(inputs)
+        return jax.vmap(lambda us: recurrence.linear_recurrence(decay, us, form=form))(inputs)
 
     forward = jax.jit(states)
     gradient = jax.jit(jax.grad(lambda d, u: jnp.sum(states(d, u) ** 2), (0, 1)))

@@ -8,7 +8,7 @@ from underhood.common.arrays import FLOATS, float_name
 from underhood.common.errors import BadInput, check_name
 from underhood.constructions.construction import Construction, Source
 from underhood.constructions.impossibility import ImpossibleConstruction
-from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.registry import TARGETS
 from underhood.layers import GatedRNN, LinearAttention, MultiHead
 
@@ -43,9 +43,9 @@ def compile(
     check_name("dtype", float_name(dtype), FLOATS)
     check_source(source, target)
     precision = FLOATS[float_name(dtype)]
-    asked = Plan(source, precision, form, order, epsilon, layers, activation)
+    asked = Blueprint(source, precision, form, order, epsilon, layers, activation)
     plan = TARGETS[target].plan(asked)
-    built = build(TARGETS[target], plan)
+    built = build_network(TARGETS[target], plan)
     return Construction(
         source=source,
         target=target,
@@ -76,7 +76,7 @@ def check_source(source: object, target: str) -> None:
         raise BadInput("compile reads the weights themselves: call it outside jit, grad and vmap.")
 
 
-def build(target: Target, plan: Plan) -> BuiltNetwork:
+def build_network(target: Target, plan: Blueprint) -> BuiltNetwork:
     """Build the network; refuse a source whose weights overflow on the way."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -55,7 +55,7 @@ class BuiltNetwork:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Blueprint:
     """A source and what the caller chose; `Target.plan` chooses what is None, if it matters.
 
     dtype           precision of the network
@@ -154,14 +154,14 @@ class Target(ABC):
         return "epsilon" in self.takes
 
     @abstractmethod
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         """Return the finished network."""
 
-    def reasons_against(self, plan: Plan) -> list[str]:
+    def reasons_against(self, plan: Blueprint) -> list[str]:
         """List what this target has against a source, beyond what holds for all targets."""
         return []
 
-    def plan(self, asked: Plan) -> Plan:
+    def plan(self, asked: Blueprint) -> Blueprint:
         """Choose what is left open, or raise ImpossibleConstruction with all reasons."""
         attention = asked.attention
         possible = self.from_gated_rnn if attention is None else self.from_attention
@@ -179,7 +179,7 @@ class Target(ABC):
         form = asked.form or "minimal" if has_form else None
         return replace(asked, form=form, layers=asked.layers or possible[0])
 
-    def reasons_against_options(self, asked: Plan) -> list[str]:
+    def reasons_against_options(self, asked: Blueprint) -> list[str]:
         """List the options that the target or the source has no use for."""
         reasons = []
         if asked.form is not None and asked.attention is None:

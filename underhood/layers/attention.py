@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
 from underhood.common.errors import BadInput
-from underhood.layers.base.layer import Layer, Size, gaussian, size_of, zeros
+from underhood.layers.base.layer import Layer, Size, axis_size, gaussian, zeros
 from underhood.layers.base.recurrence import CHUNK, linear_recurrence, toeplitz
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
@@ -58,8 +58,8 @@ class LinearAttention(Layer):
         self.b_V, self.b_K, self.b_Q = b_V, b_K, b_Q
         self.nu = None if decay is None else nu_from_decay(decay, about="LinearAttention")
 
-    d_in = size_of("W_V", 1)
-    d_out = size_of("W_V", 0)
+    d_in = axis_size("W_V", 1)
+    d_out = axis_size("W_V", 0)
     neurons = gate_width = Size(lambda self: self.W_V.shape[0] * self.W_K.shape[0])
 
     def further_problems(self) -> list[str]:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base.layer import Size, append_one, bilinear, gaussian, size_of
+from underhood.layers.base.layer import Size, append_one, axis_size, bilinear, gaussian
 from underhood.layers.base.recurrence import linear_recurrence, unrolled
 from underhood.layers.base.recurrent import RecurrentLayer, Written
 
@@ -30,9 +30,9 @@ class BilinearGates(RecurrentLayer):
     D: eqx.AbstractVar[Float[Weight, "d_out gated"]]
 
     d_in = Size(lambda self: self.W_in_m.shape[1] - 1)
-    d_out = size_of("D", 0)
-    neurons = size_of("W_in_m", 0)
-    gate_width = size_of("W_out_m", 0)
+    d_out = axis_size("D", 0)
+    neurons = axis_size("W_in_m", 0)
+    gate_width = axis_size("W_out_m", 0)
 
     def further_problems(self) -> list[str]:
         missing = self.W_in_m.shape[1] == 0

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, random_gates, scan_steps, size_of, zeros
+from underhood.layers.base.layer import Layer, axis_size, random_gates, scan_steps, zeros
 from underhood.layers.base.shapes import Outputs, Token, Tokens
 
 
@@ -31,8 +31,8 @@ class GRU(Layer):
     V_z: Float[Weight, "hidden hidden"]
     b_z: Float[Weight, " hidden"]
 
-    d_in = size_of("U_r", 1)
-    d_out = neurons = gate_width = size_of("U_r", 0)
+    d_in = axis_size("U_r", 1)
+    d_out = neurons = gate_width = axis_size("U_r", 0)
 
     @classmethod
     def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "GRU":

@@ -19,7 +19,7 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base.layer import Size, gaussian, size_of, zeros
+from underhood.layers.base.layer import Size, axis_size, gaussian, zeros
 from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.base.recurrent import RecurrentLayer
 
@@ -44,7 +44,7 @@ class AbstractLRU(RecurrentLayer):
     C_im: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
     D: eqx.AbstractVar[Float[Weight, "mixed u"]]
 
-    neurons = size_of("nu", 0)
+    neurons = axis_size("nu", 0)
 
     @abstractmethod
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -97,8 +97,8 @@ class LRU(AbstractLRU):
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
-    d_in = size_of("B_re", 1)
-    d_out = gate_width = size_of("W_m", 0)
+    d_in = axis_size("B_re", 1)
+    d_out = gate_width = axis_size("W_m", 0)
 
     @classmethod
     def init(
@@ -132,8 +132,8 @@ class LRUInOut(AbstractLRU):
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
-    d_in = size_of("W_in_m", 1)
-    d_out = size_of("W_m", 0)
+    d_in = axis_size("W_in_m", 1)
+    d_out = axis_size("W_m", 0)
     gate_width = Size(lambda self: self.W_in_m.shape[0] + self.W_m.shape[0])
 
     @classmethod
@@ -174,8 +174,8 @@ class LRUInOutMLP(AbstractLRU):
     W_out_2: Float[Weight, "d_out hidden_out"]
     activation: str = eqx.field(static=True, default="relu")
 
-    d_in = size_of("W_in_1", 1)
-    d_out = size_of("W_out_2", 0)
+    d_in = axis_size("W_in_1", 1)
+    d_out = axis_size("W_out_2", 0)
     gate_width = Size(lambda self: self.W_in_1.shape[0] + self.W_out_1.shape[0])
 
     def further_problems(self) -> list[str]:

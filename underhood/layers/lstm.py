@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, random_gates, scan_steps, size_of, zeros
+from underhood.layers.base.layer import Layer, axis_size, random_gates, scan_steps, zeros
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
 LSTMState = tuple[Float[Array, " hidden"], Float[Array, " hidden"]]
@@ -36,8 +36,8 @@ class LSTM(Layer):
     V_o: Float[Weight, "hidden hidden"]
     b_o: Float[Weight, " hidden"]
 
-    d_in = size_of("U_f", 1)
-    d_out = neurons = gate_width = size_of("U_f", 0)
+    d_in = axis_size("U_f", 1)
+    d_out = neurons = gate_width = axis_size("U_f", 0)
 
     @classmethod
     def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "LSTM":

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, gaussian, size_of, zeros
+from underhood.layers.base.layer import Layer, axis_size, gaussian, zeros
 from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
@@ -35,10 +35,10 @@ class Mamba(Layer):
     b_C: Float[Weight, "d_out hidden"]
     W_side: Float[Weight, "d_out d_in"]
 
-    d_in = size_of("W_input", 1)
-    d_out = size_of("W_C", 0)
-    neurons = size_of("W_A", 0)
-    gate_width = size_of("W_side", 0)
+    d_in = axis_size("W_input", 1)
+    d_out = axis_size("W_C", 0)
+    neurons = axis_size("W_A", 0)
+    gate_width = axis_size("W_side", 0)
 
     @classmethod
     def init(

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, Size, gaussian, size_of, zeros
+from underhood.layers.base.layer import Layer, Size, axis_size, gaussian, zeros
 from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
@@ -39,10 +39,10 @@ class MambaBlock(Layer):
     D: Float[Weight, " inner"]
     W_out: Float[Weight, "d_out inner"]
 
-    d_in = size_of("W_in_u", 1)
-    d_out = size_of("W_out", 0)
+    d_in = axis_size("W_in_u", 1)
+    d_out = axis_size("W_out", 0)
     neurons = Size(lambda self: self.A_log.shape[0] * self.A_log.shape[1])
-    gate_width = size_of("W_in_z", 0)
+    gate_width = axis_size("W_in_z", 0)
 
     @classmethod
     def init(

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base.layer import bilinear, gaussian, size_of
+from underhood.layers.base.layer import axis_size, bilinear, gaussian
 from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.base.recurrent import RecurrentLayer, Written
 
@@ -28,10 +28,10 @@ class SideGatedRNN(RecurrentLayer):
     W_side: Float[Weight, "hidden d_in"]
     D: Float[Weight, "d_out hidden"]
 
-    d_in = size_of("W_in_m", 1)
-    d_out = size_of("D", 0)
-    neurons = size_of("W_in_m", 0)
-    gate_width = size_of("W_side", 0)
+    d_in = axis_size("W_in_m", 1)
+    d_out = axis_size("D", 0)
+    neurons = axis_size("W_in_m", 0)
+    gate_width = axis_size("W_side", 0)
 
     def __init__(self, *, W_in_m: Weight, W_in_x: Weight, decay: Weight, W_side: Weight, D: Weight):
         self.W_in_m, self.W_in_x = W_in_m, W_in_x

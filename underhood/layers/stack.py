@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput, refuse
-from underhood.layers.base.layer import Layer, Size, gaussian, size_of
+from underhood.layers.base.layer import Layer, Size, axis_size, gaussian
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens, problems_of
 
 
@@ -24,8 +24,8 @@ class Affine(eqx.Module):
     W: Float[Weight, "d_out d_in"]
     b: Float[Weight, " d_out"] | None = None
 
-    d_in = size_of("W", 1)
-    d_out = size_of("W", 0)
+    d_in = axis_size("W", 1)
+    d_out = axis_size("W", 0)
 
     def __check_init__(self) -> None:
         refuse(problems_of(self), about="Affine")

@@ -13,7 +13,7 @@ gated RNN is two layers of decayed attention, exactly.
 import numpy as np
 
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.gated_rnn import as_gated_rnn, product_roles
 from underhood.layers import Affine, GatedRNN, LinearAttention, MultiHead, Stack
 
@@ -24,7 +24,7 @@ class ToDecayedAttention(Target):
     name = "decayed_attention"
     from_attention = from_gated_rnn = (2,)
 
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         rnn, roles = as_gated_rnn(plan)
         stack = two_attention_layers(rnn)
         return plan.finish(stack, (roles + product_roles(rnn))[: stack.neurons])

@@ -16,7 +16,7 @@ from underhood.constructions.construction import Role
 from underhood.constructions.products.gates import constant_rows
 from underhood.constructions.sources.factors import Factors, normalised, power_of_two
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.layers import GatedRNN
 
 
@@ -27,11 +27,11 @@ class ToGatedRNN(Target):
     from_attention = (1,)
     not_from_gated_rnn = "The source is a gated RNN already."
 
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         return plan.finish(*as_gated_rnn(plan))
 
 
-def as_gated_rnn(plan: Plan) -> tuple[GatedRNN, tuple[Role, ...]]:
+def as_gated_rnn(plan: Blueprint) -> tuple[GatedRNN, tuple[Role, ...]]:
     """Return the source as a gated RNN, and the roles of its neurons."""
     if isinstance(plan.source, GatedRNN):
         return plan.source, roles_by_decay(plan.source)
@@ -39,7 +39,7 @@ def as_gated_rnn(plan: Plan) -> tuple[GatedRNN, tuple[Role, ...]]:
     return gated_rnn_from(factors, plan.source.d_in), memory_roles(factors) + query_roles(factors)
 
 
-def as_normalised_rnn(plan: Plan) -> tuple[GatedRNN, tuple[Role, ...]]:
+def as_normalised_rnn(plan: Blueprint) -> tuple[GatedRNN, tuple[Role, ...]]:
     """Return the source as a gated RNN with gates of size one, for layers with nonlinearities."""
     if isinstance(plan.source, GatedRNN):
         return normalised_rnn(plan.source), roles_by_decay(plan.source)

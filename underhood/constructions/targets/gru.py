@@ -37,7 +37,7 @@ from underhood.constructions.products.gates import distinct, input_gates, output
 from underhood.constructions.products.product import OPEN, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import normalised, power_of_two
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.constructions.targets.gru_rows import HOLD, GRURows
 from underhood.constructions.targets.gru_single import cubic_scale_for, one_gru_layer
@@ -55,12 +55,12 @@ class ToGRU(Target):
     from_gated_rnn = (2,)
     takes = ("form", "order", "epsilon")
 
-    def reasons_against(self, plan: Plan) -> list[str]:
+    def reasons_against(self, plan: Blueprint) -> list[str]:
         if plan.attention is None or plan.layers != 1 or not plan.attention.fades:
             return []
         return ["One GRU layer only sums (λ = 1), so the source must not decay; use layers=2."]
 
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         if plan.layers == 1:
             factors = normalised(plan.factors(direct_reads=True))
             product = plan.product(gru_epsilon, lambda n: (6 * n + 2) * len(factors.values))

@@ -33,7 +33,7 @@ from underhood.constructions.products.product import (
     lagrange_at_zero,
 )
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import FORMS, BuiltNetwork, Plan, Target
+from underhood.constructions.target import FORMS, Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.constructions.targets.lru import append_constant, real_recurrence
 from underhood.layers import Affine, GatedRNN, LRUInOutMLP, Stack
@@ -72,7 +72,7 @@ class ToLRUInOutMLP(Target):
     from_attention = from_gated_rnn = (1,)
     takes = ("form", "order", "epsilon", "activation")
 
-    def reasons_against(self, plan: Plan) -> list[str]:
+    def reasons_against(self, plan: Blueprint) -> list[str]:
         # Every network can compute attention that is zero.
         heads = plan.attention
         zero = heads is not None and len(FORMS["minimal"](heads, True).values) == 0
@@ -86,7 +86,7 @@ class ToLRUInOutMLP(Target):
             f"use activation={' or '.join(map(repr, SMOOTH))}."
         ]
 
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         rnn, _ = as_normalised_rnn(plan)
         activation = plan.activation or "gelu"
         product = plan.product(lambda order, eps: mlp_epsilon(order, eps, activation))

@@ -32,7 +32,7 @@ from underhood.constructions.products.gates import (
 from underhood.constructions.products.product import OPEN, SHUT, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import Factors, normalised
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn, extend, triples
 from underhood.layers import LSTM, Affine, GatedRNN, Stack
 
@@ -50,7 +50,7 @@ class ToLSTM(Target):
     from_gated_rnn = (2,)
     takes = ("form", "order", "epsilon")
 
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         if plan.layers == 1:
             factors = normalised(plan.factors(direct_reads=True))
             product = plan.product(

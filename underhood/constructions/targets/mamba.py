@@ -15,7 +15,7 @@ import numpy as np
 
 from underhood.constructions.sources.factors import Factors
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.gated_rnn import (
     as_gated_rnn,
     memory_roles,
@@ -35,7 +35,7 @@ class ToMamba(Target):
     from_attention = (1, 2)
     from_gated_rnn = (2,)
 
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         if plan.layers == 1:
             factors = plan.factors(direct_reads=True)
             return plan.finish(one_mamba_layer(factors, plan.source.d_in), memory_roles(factors))

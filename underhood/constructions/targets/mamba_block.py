@@ -13,7 +13,7 @@ import numpy as np
 from underhood.constructions.construction import Role
 from underhood.constructions.products.gates import constant_rows
 from underhood.constructions.sources.heads import Attention, numerical_rank
-from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.gated_rnn import extend
 from underhood.constructions.targets.lru import append_constant
 from underhood.constructions.targets.mamba import FORGET
@@ -27,12 +27,12 @@ class ToMambaBlock(Target):
     from_attention = (1,)
     takes = ()
 
-    def reasons_against(self, plan: Plan) -> list[str]:
+    def reasons_against(self, plan: Blueprint) -> list[str]:
         if plan.attention is None or len(plan.attention.heads) == 1:
             return []
         return ["One Mamba block shares B and C between its channels: one head only."]
 
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         assert plan.attention is not None
         return plan.finish(*one_block(plan.attention))
 

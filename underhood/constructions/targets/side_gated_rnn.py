@@ -3,7 +3,7 @@
 With a side gate the queries of `gated_rnn.py` need no neurons: W_side = R_q Q, and R_m must be I.
 """
 
-from underhood.constructions.target import BuiltNetwork, Plan, Target
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.gated_rnn import memory_roles
 from underhood.layers import SideGatedRNN
 
@@ -14,12 +14,12 @@ class ToSideGatedRNN(Target):
     name = "side_gated_rnn"
     from_attention = (1,)
 
-    def reasons_against(self, plan: Plan) -> list[str]:
+    def reasons_against(self, plan: Blueprint) -> list[str]:
         if plan.attention is None or not plan.attention.biased:
             return []
         return ["Side gating has no constant input that could carry b_V, b_K or b_Q."]
 
-    def build(self, plan: Plan) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> BuiltNetwork:
         factors = plan.factors(direct_reads=True)
         layer = SideGatedRNN(
             W_in_m=factors.keys,

@@ -25,8 +25,8 @@ class Size(property):
             ...
 
 
-def size_of(field: str, axis: int) -> Size:
-    """Return a property that reads a shape: `d_in = size_of("W_V", 1)` makes d_in W_V.shape[1]."""
+def axis_size(field: str, axis: int) -> Size:
+    """Return a property that reads a shape; `d_in = axis_size("W_V", 1)` is W_V.shape[1]."""
     return Size(lambda self: getattr(self, field).shape[axis])
 
 

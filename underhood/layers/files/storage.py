@@ -39,10 +39,14 @@ from underhood.layers.stack import Affine, Stack
 FORMAT_VERSION = 1
 DEEPEST = 16
 
-ATTENTION = (LinearAttention, MultiHead)
-GATED = (GatedRNN, SideGatedRNN, DenseGatedRNN, LRU, LRUInOut, LRUInOutMLP, Mamba, MambaBlock)
-CELLS_AND_STACKS = (LSTM, GRU, Stack, Affine)
-KINDS: dict[str, type] = {kind.__name__: kind for kind in ATTENTION + GATED + CELLS_AND_STACKS}
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kinds in (
+        (LinearAttention, MultiHead, GatedRNN, SideGatedRNN, DenseGatedRNN, LRU, LRUInOut),
+        (LRUInOutMLP, Mamba, MambaBlock, LSTM, GRU, Stack, Affine),
+    )
+    for kind in kinds
+}
 
 TensorDict = dict[str, np.ndarray]
 
