@@ -41,9 +41,12 @@ REFUSED = {
     ),
     "no teacher longer": (lambda: TeacherStudent(HEAD).with_length(-1), ["length is -1"]),
     "a rank above d": (lambda: TeacherStudent.random(3, 4, key=KEY), ["rank is 4", "3 or less"]),
-    "a negative rank": (lambda: TeacherStudent.random(3, -1, key=KEY), ["rank is -1", "0 or more"]),
+    "a negative rank": (
+        lambda: TeacherStudent.random(3, -1, key=KEY),
+        ["rank is -1", "at least 0"],
+    ),
     "half a rank": (lambda: TeacherStudent.random(3, 1.5, key=KEY), ["rank is 1.5"]),
-    "no dimension": (lambda: TeacherStudent.random(0, key=KEY), ["d is 0", "1 or more"]),
+    "no dimension": (lambda: TeacherStudent.random(0, key=KEY), ["d is 0", "at least 1"]),
     "two problems": (lambda: TeacherStudent.random("4", -1, key=KEY), ["d is '4'", "rank is -1"]),
     "a random teacher of no length": (
         lambda: TeacherStudent.random(2, length=0, key=KEY),
@@ -70,7 +73,7 @@ REFUSED = {
     "regression without inputs": (lambda: InContextRegression(0), ["InContext", "d_x is 0"]),
     "regression without outputs": (lambda: InContextRegression(d_y=-2), ["d_y is -2"]),
     "regression without pairs": (lambda: InContextRegression(pairs=0), ["pairs is 0"]),
-    "no variance": (lambda: InContextRegression(variance=0), ["variance is 0", "positive"]),
+    "no variance": (lambda: InContextRegression(variance=0), ["variance is 0", "above 0"]),
     "a negative variance": (lambda: InContextRegression(variance=-1.0), ["variance is -1.0"]),
     "a variance of nan": (lambda: InContextRegression(variance=math.nan), ["variance is nan"]),
     "an infinite variance": (lambda: InContextRegression(variance=math.inf), ["variance is inf"]),
@@ -82,7 +85,7 @@ REFUSED = {
     "a step for no pairs": (lambda: optimal_step(pairs=0, d_x=3), ["optimal_step", "pairs is 0"]),
     "an impossible kurtosis": (
         lambda: optimal_step(pairs=1, d_x=1, kurtosis=0.5),
-        ["kurtosis is 0.5", "1 or more"],
+        ["kurtosis is 0.5", "at least 1"],
     ),
     "inputs that do not vary": (
         lambda: optimal_step(pairs=1, d_x=1, input_variance=0.0),
