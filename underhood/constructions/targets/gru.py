@@ -140,12 +140,8 @@ def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, 
     for b in range(n):
         readout[:, Y[b]] = weights[b] * weighted / small
     np.add.at(readout.T, half_out[where_out], -total * weighted.T / small)
-    # The holder's column is still zero here, so that it holds Y alone.
-    # The readout's scale is taken out of the holder and put back behind it.
-    hold = hold / power_of_two(weighted)
-    above.V_h[before] = hold * small * readout[:held]
-    above.b_z[before] = OPEN
-    readout[np.arange(held), before] = -1 / (hold * small)
+    # The holders' columns are still zero here, so that they hold Y alone.
+    above.hold_outputs(before, readout, product, power_of_two(weighted))
     roles = tuple(below.roles + above.roles)
     layers = [below.layer(), above.layer()]
     return Stack(None, layers, Affine(readout), needs_x64=product.needs_x64), roles

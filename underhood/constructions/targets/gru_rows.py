@@ -4,7 +4,7 @@ import numpy as np
 
 from underhood.common.arrays import FLOATS
 from underhood.constructions.construction import Role
-from underhood.constructions.products.product import OPEN
+from underhood.constructions.products.product import OPEN, Product
 from underhood.layers import GRU
 
 # Holders carry sums with weights of size 1/ε, so they get a smaller scale still.
@@ -37,6 +37,18 @@ class GRURows:
     def put_z(self, at: np.ndarray, rows: np.ndarray) -> None:
         """Write rows [U_z|b_z]."""
         self.U_z[at], self.b_z[at] = rows[:, :-1], rows[:, -1]
+
+    def hold_outputs(
+        self, at: np.ndarray, readout: np.ndarray, product: Product, size: float
+    ) -> None:
+        """Let neurons hold the readout of the step before, and the readout subtract it.
+
+        size  scale of the readout, taken out of the holders and put back behind them
+        """
+        scale = HOLD[product.dtype] / size * product.linear
+        self.V_h[at] = scale * readout[: len(at)]
+        self.b_z[at] = OPEN
+        readout[np.arange(len(at)), at] = -1 / scale
 
     def layer(self) -> GRU:
         """Return the finished layer."""

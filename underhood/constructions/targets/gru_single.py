@@ -20,7 +20,7 @@ from underhood.constructions.products.product import (
 )
 from underhood.constructions.sources.factors import Factors, power_of_two
 from underhood.constructions.targets.gated_rnn import triples
-from underhood.constructions.targets.gru_rows import HOLD, GRURows
+from underhood.constructions.targets.gru_rows import GRURows
 from underhood.layers import Affine, Stack
 
 
@@ -45,7 +45,6 @@ def one_gru_layer(
 ) -> tuple[Stack, tuple[Role, ...]]:
     """Compute attention without decay in one layer."""
     small, n = product.linear, product.order
-    hold = HOLD[product.dtype]
     weights, total = product.weights, np.sum(product.weights)
     value, key, query = triples(factors, d_in)
     kappa, rho, nu = (lengths(rows) for rows in (key, query, value))
@@ -80,11 +79,7 @@ def one_gru_layer(
     for b in range(n):
         readout[:, Y[b]] = weights[b] * weighted / small
     readout[:, half_out] = -total * weighted / small
-    # The readout's scale is taken out of the holder and put back behind it.
-    hold = hold / power_of_two(weighted)
-    neurons.V_h[before] = hold * small * readout[:held]
-    neurons.b_z[before] = OPEN
-    readout[np.arange(held), before] = -1 / (hold * small)
+    neurons.hold_outputs(before, readout, product, power_of_two(weighted))
     scales, cubic = cubic_weights(n, cubic_scale)
     a, b, c = value / nu[:, None], key / kappa[:, None], query / rho[:, None]
     current = factors.D * (nu * kappa * rho) / 24

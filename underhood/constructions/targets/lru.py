@@ -61,27 +61,24 @@ class Pairs:
     R: np.ndarray
 
 
-def input_pairs(gates: Gates, product: Product) -> Pairs:
-    """Return the pairs for g_in; R is [rows, pairs]."""
-    p, n = gates.products, product.order
-    first, where = gates.distinct_values()
+def input_pairs(gates: Gates, product: Product, *tags: np.ndarray) -> Pairs:
+    """Return the pairs for g_in; R is [neurons, pairs].
+
+    tags  numbers per gate row; rows that share a copy agree in them too
+    """
+    p, n, neuron = gates.products, product.order, gates.neuron
+    first, where = gates.distinct_values(*tags)
     passed = np.flatnonzero(gates.constant)
-    scaled = gates.gate[p] / gates.size[p, None]
-    width = gates.gate.shape[1]
-    W_m = np.concatenate([product.scaled(scaled), np.zeros((len(first) + len(passed), width))])
-    W_x = np.concatenate(
-        [
-            np.tile(gates.value[p], (n, 1)),
-            gates.value[p[first]],
-            2 * gates.size[passed, None] * gates.value[passed],
-        ]
-    )
-    R = np.zeros((len(gates.size), len(W_m)))
+    rows = np.concatenate([np.tile(p, n), p[first], passed])
+    copies = np.zeros((len(first) + len(passed), gates.gate.shape[1]))
+    gain = np.concatenate([np.ones(len(rows) - len(passed)), 2 * gates.size[passed]])
+    R = np.zeros((1 + max(neuron, default=-1), len(rows)))
     for a, weight in enumerate(product.weights):
-        R[p, a * len(p) + np.arange(len(p))] = weight * gates.size[p]
-    R[p, n * len(p) + where] = -np.sum(product.weights) * gates.size[p]
-    R[passed, n * len(p) + len(first) + np.arange(len(passed))] = 1
-    return Pairs(W_m, W_x, R)
+        R[neuron[p], a * len(p) + np.arange(len(p))] = weight * gates.size[p]
+    R[neuron[p], n * len(p) + where] = -np.sum(product.weights) * gates.size[p]
+    R[neuron[passed], n * len(p) + len(first) + np.arange(len(passed))] = 1
+    scaled = product.scaled(gates.gate[p] / gates.size[p, None])
+    return Pairs(np.concatenate([scaled, copies]), gain[:, None] * gates.value[rows], R)
 
 
 def output_pairs(gates: Gates, D: np.ndarray, product: Product) -> Pairs:

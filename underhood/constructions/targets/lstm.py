@@ -34,6 +34,7 @@ from underhood.constructions.sources.factors import Factors, normalised
 from underhood.constructions.sources.heads import read_gated_rnn
 from underhood.constructions.target import Blueprint, BuiltNetwork, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn, extend, triples
+from underhood.constructions.targets.lru import input_pairs
 from underhood.layers import LSTM, Affine, GatedRNN, Stack
 
 # In one layer two sigmoids multiply. Two layers have one product each, and sums over time round
@@ -151,25 +152,18 @@ def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role,
     decay = weights.decay
     into, out = input_gates(rnn, split_bias=True), output_gates(rnn)
     p, passed, neuron = into.products, np.flatnonzero(into.constant), into.neuron
-    first, where = into.distinct_values(decay[neuron])
+    first, _ = into.distinct_values(decay[neuron])
     # Layer 1: the scaled products, their copies behind a zero gate, and the constant rows.
-    scaled = into.gate[p] / into.size[p, None]
     rows = np.concatenate([np.tile(p, n), p[first], passed])
-    gain = np.concatenate([np.ones(n * len(p) + len(first)), 2 * into.size[passed]])
-    inputs = np.zeros((len(rows), into.gate.shape[1]))
-    inputs[: n * len(p)] = product.scaled(scaled)
+    pairs = input_pairs(into, product, decay[neuron])
     below = lstm(
         f=logit(decay[neuron[rows]]),
-        c=small * gain[:, None] * into.value[rows],
-        g=inputs,
+        c=small * pairs.W_x,
+        g=pairs.W_m,
         o=constant_rows(len(rows), into.gate.shape[1], OPEN),
     )
     # R turns layer 1's outputs into ε_v h.
-    R = np.zeros((len(decay), len(rows)))
-    for a, weight in enumerate(product.weights):
-        R[neuron[p], a * len(p) + np.arange(len(p))] = weight * into.size[p]
-    R[neuron[p], n * len(p) + where] = -np.sum(product.weights) * into.size[p]
-    R[neuron[passed], n * len(p) + len(first) + np.arange(len(passed))] = 1
+    R = pairs.R
     # Layer 2: the same gadget on W_out, whose copies repeat the candidate's row exactly.
     first_out, where_out = out.distinct_values()
     m = len(out.size)

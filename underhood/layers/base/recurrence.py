@@ -1,11 +1,9 @@
-"""The linear recurrence h_t = λ⊙h_{t−1} + u_t, in six forms that agree.
+"""The linear recurrence h_t = λ⊙h_{t−1} + u_t, in four forms that agree.
 
-naive         one line of arithmetic per token: what the others are tested against
-scan          the same as one compiled loop: O(T) work, no parallelism over time
+scan          one compiled loop: O(T) work, no parallelism over time
 associative   (λ₁, u₁)∘(λ₂, u₂) = (λ₁λ₂, λ₂u₁ + u₂) in a tree: O(T) work, depth log T
 doubling      h = …(1 + λ⁴S⁴)(1 + λ²S²)(1 + λS) u, S the shift by one token: O(T log T), depth log T
-decay_matrix  h = L u with L_ts = λ^{t−s} for s ≤ t: one matrix product per neuron, O(T²)
-chunkwise     decay_matrix inside chunks, the tree between them: O(T) work and memory
+chunkwise     h = L u with L_ts = λ^{t−s} for s ≤ t inside chunks, the tree between them: O(T) work
 
 `decay` is [n], or of the inputs' shape when it depends on the input (Mamba); real or complex.
 The inputs are [time, n], or [time, …, n] with many sequences side by side.
@@ -42,7 +40,7 @@ def linear_recurrence(
     """Return all states of h_t = λ⊙h_{t−1} + u_t.
 
     initial  h_0; zero unless given
-    form     one of the six above; by default the fastest for the backend and the length
+    form     one of the four above; by default the fastest for the backend and the length
     backend  "cpu", "gpu" or "tpu"; by default the one that JAX runs on
     """
     decay, inputs = jnp.asarray(decay), jnp.asarray(inputs)
@@ -100,16 +98,6 @@ def constant_decay_jvp(
     return states, with_constant_decay(form, decay, inputs_dot + decay_dot * before, initial_dot)
 
 
-def naive(decay: Decay, inputs: States, initial: HiddenState) -> States:
-    """Run the definition, token by token."""
-    decays = jnp.broadcast_to(decay, inputs.shape)
-    state, states = initial, []
-    for t in range(inputs.shape[0]):
-        state = decays[t] * state + inputs[t]
-        states.append(state)
-    return jnp.stack(states) if states else inputs
-
-
 def scan(decay: Decay, inputs: States, initial: HiddenState) -> States:
     """Run the definition as a compiled loop."""
     if decay.ndim == 1:
@@ -149,16 +137,6 @@ def doubling(decay: Decay, inputs: States, initial: HiddenState) -> States:
         states = states + power * earlier
         power, reach = power * power, 2 * reach
     return states
-
-
-def decay_matrix(decay: Decay, inputs: States, initial: HiddenState) -> States:
-    """Compute h_t = Σ_{s≤t} L_ts u_s + L_t0 h_0 with L written out."""
-    if decay.ndim == 1:
-        matrix, from_start = toeplitz(decay, inputs.shape[0])
-        from_start = beside(from_start, inputs)
-        return jnp.einsum("tsn,s...n->t...n", matrix, inputs) + from_start * initial
-    matrix, from_start = products_between(decay)
-    return jnp.einsum("ts...n,s...n->t...n", matrix, inputs) + from_start * initial
 
 
 def beside(weights: Inexact[Array, "time n"], like: Array) -> Inexact[Array, "time *ones n"]:
@@ -201,14 +179,3 @@ def toeplitz(
     lag = jnp.arange(time)[:, None] - jnp.arange(time)[None, :]
     matrix = jnp.where((lag >= 0)[:, :, None], from_zero[jnp.maximum(lag, 0)], 0)
     return matrix, powers
-
-
-def products_between(
-    decays: Inexact[Array, "time *batch n"],
-) -> tuple[Inexact[Array, "time time *batch n"], Inexact[Array, "time *batch n"]]:
-    """Return L_ts = λ_{s+1}⋯λ_t for s ≤ t, and λ_1⋯λ_t."""
-    time = decays.shape[0]
-    lag = jnp.arange(time)[:, None] - jnp.arange(time)[None, :]
-    lag = lag.reshape(time, time, *(1,) * (decays.ndim - 1))
-    steps = jnp.where(lag > 0, decays[:, None], 1)
-    return jnp.where(lag >= 0, jnp.cumprod(steps, axis=0), 0), jnp.cumprod(decays, axis=0)
