@@ -39,13 +39,17 @@ def compile(
 
     Raises ImpossibleConstruction with all reasons if there is no such network.
     """
+    # Validate.
     check_name("target", target, TARGETS)
     check_name("dtype", float_name(dtype), FLOATS)
     check_source(source, target)
     precision = FLOATS[float_name(dtype)]
     asked = Blueprint(source, precision, form, order, epsilon, layers, activation)
+    # Plan, or refuse with all reasons.
     plan = TARGETS[target].plan(asked)
+    # Build.
     built = build_network(TARGETS[target], plan)
+    # Name.
     return Construction(
         source=source,
         target=target,

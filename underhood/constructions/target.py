@@ -56,7 +56,7 @@ class BuiltNetwork:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A source and what the caller chose; `Target.plan` chooses what is None, if it matters.
+    """A source and the caller's choices; `Target.plan` fills in form and layers.
 
     dtype           precision of the network
     form            how attention is written as products
