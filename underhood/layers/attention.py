@@ -72,11 +72,8 @@ class LinearAttention(Layer):
         """Draw weights from N(0, 1/d_in); d_v and d_k are d_in unless given."""
         d_v, d_k = (d_in if size is None else size for size in (d_v, d_k))
         keys = jax.random.split(key, 3)
-        return cls(
-            gaussian(keys[0], d_v, d_in),
-            gaussian(keys[1], d_k, d_in),
-            gaussian(keys[2], d_k, d_in),
-        )
+        sizes = (d_v, d_k, d_k)
+        return cls(*(gaussian(keys[i], rows, d_in) for i, rows in enumerate(sizes)))
 
     @property
     def decay(self) -> Weight | None:

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from underhood.common.errors import BadInput, refuse
 from underhood.common.numbers import whole_problems
 from underhood.layers import LinearAttention
+from underhood.layers.base.layer import Size
 from underhood.tasks.task import Batch, PerSequence, Task
 
 Labels = Int[Array, " batch"]
@@ -35,6 +36,12 @@ class AssociativeRecall(Task):
 
     reads_last: ClassVar[bool] = True
 
+    # Inputs per slot; a token has two.
+    slot = Size(lambda self: 2 * self.symbols if self.between_tokens else self.symbols)
+    d_in = Size(lambda self: 2 * self.slot)
+    d_out = Size(lambda self: self.symbols)
+    time = Size(lambda self: 2 * self.pairs if self.between_tokens else self.pairs + 1)
+
     def __init__(self, symbols: int = 8, between_tokens: bool = False, pairs: int | None = None):
         """Set the sizes; `pairs` is `symbols` unless given."""
         problems = whole_problems(symbols=symbols)
@@ -48,23 +55,6 @@ class AssociativeRecall(Task):
             problems.append(f"between_tokens is {between_tokens!r}; give True or False")
         refuse(problems, about="AssociativeRecall")
         self.symbols, self.between_tokens, self.pairs = int(symbols), between_tokens, int(pairs)
-
-    @property
-    def d_in(self) -> int:
-        return 2 * self.slot
-
-    @property
-    def slot(self) -> int:
-        """Inputs per slot; a token has two."""
-        return 2 * self.symbols if self.between_tokens else self.symbols
-
-    @property
-    def d_out(self) -> int:
-        return self.symbols
-
-    @property
-    def time(self) -> int:
-        return 2 * self.pairs if self.between_tokens else self.pairs + 1
 
     @property
     def zero_loss(self) -> float:

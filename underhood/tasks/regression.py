@@ -29,6 +29,7 @@ from jaxtyping import PRNGKeyArray
 from underhood.common.errors import refuse
 from underhood.common.numbers import number_problems, whole_problems
 from underhood.layers import LinearAttention
+from underhood.layers.base.layer import Size
 from underhood.tasks.task import Batch, Task
 
 UNIFORM_KURTOSIS = 9 / 5
@@ -44,6 +45,10 @@ class InContextRegression(Task):
     mirrored: bool = eqx.field(static=True)
 
     reads_last: ClassVar[bool] = True
+
+    d_in = Size(lambda self: self.d_x + self.d_y)
+    d_out = Size(lambda self: self.d_y)
+    time = Size(lambda self: self.pairs + 1)
 
     def __init__(
         self,
@@ -68,18 +73,6 @@ class InContextRegression(Task):
         self.mirrored = mirrored
         self.d_x, self.d_y, self.pairs = int(d_x), int(d_y), int(pairs)
         self.variance = 1 / self.d_x if variance is None else float(variance)
-
-    @property
-    def d_in(self) -> int:
-        return self.d_x + self.d_y
-
-    @property
-    def d_out(self) -> int:
-        return self.d_y
-
-    @property
-    def time(self) -> int:
-        return self.pairs + 1
 
     @property
     def zero_loss(self) -> float:

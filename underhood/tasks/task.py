@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.errors import BadInput
 from underhood.layers import LinearAttention
+from underhood.layers.base.layer import Size
 
 PerSequence = Float[Array, " batch"]
 
@@ -27,25 +28,16 @@ class Batch(NamedTuple):
 
 
 class Task(eqx.Module):
-    """A distribution over sequences and a loss; a pytree, so that teachers stack under vmap."""
+    """A distribution over sequences and a loss; a pytree, so that teachers stack under vmap.
+
+    d_in, d_out  numbers per input token and per output
+    time         tokens in a sequence
+    """
+
+    d_in = d_out = time = Size(abstractmethod(lambda self: 0))
 
     # True: only the output at the last token counts, and losses take outputs [batch, d_out].
     reads_last: eqx.AbstractClassVar[bool]
-
-    @property
-    @abstractmethod
-    def d_in(self) -> int:
-        """Numbers per input token."""
-
-    @property
-    @abstractmethod
-    def d_out(self) -> int:
-        """Numbers per output."""
-
-    @property
-    @abstractmethod
-    def time(self) -> int:
-        """Tokens in a sequence."""
 
     @property
     @abstractmethod

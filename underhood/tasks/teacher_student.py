@@ -15,6 +15,7 @@ from jaxtyping import PRNGKeyArray
 from underhood.common.errors import BadInput, refuse
 from underhood.common.numbers import whole_problems
 from underhood.layers import LinearAttention
+from underhood.layers.base.layer import Size
 from underhood.tasks.moments import output_moments
 from underhood.tasks.task import Batch, Task
 
@@ -26,6 +27,11 @@ class TeacherStudent(Task):
     length: int = eqx.field(static=True)
 
     reads_last: ClassVar[bool] = False
+
+    # Axes are counted from the end, so that a stack of teachers has the same sizes.
+    d_in = Size(lambda self: self.attention.W_V.shape[-1])
+    d_out = Size(lambda self: self.attention.W_V.shape[-2])
+    time = Size(lambda self: self.length)
 
     def __init__(self, attention: LinearAttention, length: int = 32):
         refuse(whole_problems(length=length), about="TeacherStudent")
@@ -60,19 +66,6 @@ class TeacherStudent(Task):
         size = float(max(rank, 1) * d) ** -0.25
         teacher = LinearAttention(size**2 * left.T @ right, size * W_K, size * W_Q)
         return cls(teacher, length)
-
-    # Axes are counted from the end, so that a stack of teachers has the same sizes.
-    @property
-    def d_in(self) -> int:
-        return self.attention.W_V.shape[-1]
-
-    @property
-    def d_out(self) -> int:
-        return self.attention.W_V.shape[-2]
-
-    @property
-    def time(self) -> int:
-        return self.length
 
     @property
     def zero_loss(self) -> float:
