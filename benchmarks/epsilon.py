@@ -36,10 +36,10 @@ def error(target: str, order: int, epsilon: float | None, options: dict) -> floa
     return float(
         np.median(
             [
-                uh.compile(one, target, order=order, epsilon=epsilon, **options).error(
+                uh.compile(source, target, order=order, epsilon=epsilon, **options).error(
                     key=jax.random.key(seed), length=LENGTH, sequences=8
                 )
-                for seed, one in enumerate(teachers())
+                for seed, source in enumerate(teachers())
             ]
         )
     )

@@ -212,8 +212,8 @@ def gru(layer, h, x):
 def stack(layer, states, x):
     """readout ∘ layers ∘ embed, whichever of them there are."""
     x, after = affine(layer.embed, x), []
-    for one, state in zip(layer.layers, states, strict=True):
-        state, x = token(one, state, x)
+    for part, state in zip(layer.layers, states, strict=True):
+        state, x = token(part, state, x)
         after.append(state)
     return after, affine(layer.readout, x)
 
@@ -247,5 +247,5 @@ EQUATIONS = {
     uh.MambaBlock: (window_and_state, mamba_block),
     uh.LSTM: (lambda layer: (jnp.zeros(len(layer.b_f)),) * 2, lstm),
     uh.GRU: (lambda layer: jnp.zeros(len(layer.b_r)), gru),
-    uh.Stack: (lambda layer: [start(one) for one in layer.layers], stack),
+    uh.Stack: (lambda layer: [start(part) for part in layer.layers], stack),
 }

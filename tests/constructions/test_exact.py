@@ -45,11 +45,11 @@ def errors(built: uh.Construction, lengths: tuple[int, ...]) -> list[float]:
         xs = jax.random.normal(jax.random.key(0), (3, max(lengths), built.source.d_in))
         ys = np.asarray(run_batch(built.layer, xs))
     expected = reference(built.source, np.asarray(xs))
-    found = []
+    relative = []
     for length in lengths:
         largest = max(np.max(np.abs(expected[:, :length])), 1.0)
-        found.append(np.max(np.abs(ys - expected)[:, :length]) / largest)
-    return found
+        relative.append(np.max(np.abs(ys - expected)[:, :length]) / largest)
+    return relative
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8, 16])
@@ -131,8 +131,8 @@ def test_counts_with_decay_add_up_over_groups() -> None:
         for rows in (slice(0, 2), slice(2, 4))
     ]
     together = uh.compile(source)
-    assert together.gate_width == sum(one.gate_width for one in alone)
-    assert together.neurons == sum(one.neurons - 4 for one in alone) + 4
+    assert together.gate_width == sum(part.gate_width for part in alone)
+    assert together.neurons == sum(part.neurons - 4 for part in alone) + 4
 
 
 @pytest.mark.parametrize("length", [1, 32, 256])

@@ -19,10 +19,10 @@ def teacher(seed: int, d: int = D) -> uh.LinearAttention:
 
 def worst(sources: list, target: str, length: int = 32, **options: object) -> float:
     return max(
-        uh.compile(one, target, **options).error(
+        uh.compile(source, target, **options).error(
             key=jax.random.key(seed), length=length, sequences=8
         )
-        for seed, one in enumerate(sources)
+        for seed, source in enumerate(sources)
     )
 
 
@@ -140,11 +140,11 @@ def test_error_falls_with_slope_two_four_six(target: str, options: dict, ranges:
     for order, (low, high) in ranges.items():
         slopes = [
             np.log10(
-                worst([one], target, order=order, epsilon=high, **options)
-                / worst([one], target, order=order, epsilon=low, **options)
+                worst([source], target, order=order, epsilon=high, **options)
+                / worst([source], target, order=order, epsilon=low, **options)
             )
             / np.log10(high / low)
-            for one in (teacher(seed) for seed in range(5))
+            for source in (teacher(seed) for seed in range(5))
         ]
         assert abs(np.median(slopes) - 2 * order) <= 0.2, order
 
@@ -169,10 +169,10 @@ def test_automatic_epsilon_is_near_the_best(target: str, options: dict, dtype: s
 
     def typical(order: int, epsilon: float | None) -> float:
         errors = [
-            uh.compile(one, target, dtype=dtype, order=order, epsilon=epsilon, **options).error(
+            uh.compile(source, target, dtype=dtype, order=order, epsilon=epsilon, **options).error(
                 key=jax.random.key(seed), sequences=8
             )
-            for seed, one in enumerate(sources)
+            for seed, source in enumerate(sources)
         ]
         return float(np.max(errors))
 

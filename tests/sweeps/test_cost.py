@@ -9,7 +9,7 @@ import pytest
 
 import underhood as uh
 from underhood.experiments.protocols.architectures import ARCHITECTURES
-from underhood.layers.base.recurrence import doubling, linear_recurrence, scan, traced_for
+from underhood.layers.base.recurrence import doubling, linear_recurrence, scan
 from underhood.sweeps import Study
 from underhood.sweeps.commands import cost
 from underhood.sweeps.cost import CORE, H200, Device, Step, cost_of, hours, seconds_of, step_of
@@ -99,14 +99,11 @@ def test_a_step_costs_more_with_more_of_anything(device: Device) -> None:
 def test_a_step_is_traced_as_its_device_would_run_it() -> None:
     inputs, decay = jnp.ones((16, 2)), jnp.full(2, 0.5)
 
-    def traced(form=None) -> str:
-        return str(jax.make_jaxpr(lambda u: linear_recurrence(decay, u, form=form))(inputs))
+    def traced(**options) -> str:
+        return str(jax.make_jaxpr(lambda u: linear_recurrence(decay, u, **options))(inputs))
 
-    with traced_for("gpu"):
-        assert traced() == traced(doubling) != traced(scan)
-    with traced_for("cpu"):
-        assert traced() == traced(scan)
-    assert traced() == traced(scan)
+    assert traced(backend="gpu") == traced(form=doubling) != traced(form=scan)
+    assert traced(backend="cpu") == traced() == traced(form=scan)
 
 
 def test_units_cost_what_the_formula_says() -> None:

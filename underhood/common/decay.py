@@ -4,8 +4,6 @@
 float64, and its derivative −exp(ν)·λ is finite, which it would not be at ν = ±∞.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,13 +19,16 @@ NEAR = 0.02
 
 
 def decay_from_nu(nu: Weight) -> Weight:
-    """λ = exp(−exp ν), in NumPy for NumPy weights and in JAX for JAX weights."""
+    """Return λ = exp(−exp ν), in NumPy for NumPy weights and in JAX for JAX weights."""
     xp = np if isinstance(nu, np.ndarray) else jnp
     return xp.exp(-xp.exp(xp.clip(nu, NU_ONE, NU_ZERO)))
 
 
-def nu_from_decay(decay: Any, *, about: str) -> Weight:
-    """ν = log(−log λ); refuses what does not lie in [0, 1]."""
+def nu_from_decay(decay: Weight, *, about: str) -> Weight:
+    """Return ν = log(−log λ); refuse what does not lie in [0, 1].
+
+    about  what the decay belongs to, for the message
+    """
     problem = array_problem("decay", decay)
     if problem is None and not isinstance(decay, jax.core.Tracer):
         low, high = (float(np.min(decay)), float(np.max(decay))) if decay.size else (0.0, 0.0)

@@ -1,21 +1,22 @@
 """Damped steps downhill: the one loop behind every second-order fit of the package.
 
 A fit is at a *point*, any object with a number `cost`. `linearise(point)` returns a function of the
-damping μ that gives the point one step further, or None where that step does not exist. A trial of
-lower cost becomes the next point and μ is divided by `factor`; otherwise μ is multiplied by it and
-the step from the same point is tried again. With μ → 0 the steps are those of Gauss–Newton (or
-Newton), with μ → ∞ short steps along the gradient.
+damping μ. That function returns the point one step further, or None if there is no such step. A
+trial of lower cost becomes the next point, and μ is divided by `factor`. Otherwise μ is multiplied
+by `factor`, and the step from the same point is tried again. As μ → 0 the steps are those of
+Gauss–Newton (or Newton); as μ → ∞ they are short steps along the gradient.
 
 What is solved for a step differs from fit to fit: full least squares, variable projection with
-Kaufman's Jacobian, Newton steps with blocks eliminated. So SciPy's and Optimistix's solvers, which
-own that part, do not serve all of them; what they share is this loop.
+Kaufman's Jacobian, Newton steps with blocks eliminated. SciPy's and Optimistix's solvers choose
+that part themselves, so they do not serve all fits. All fits share this loop.
 """
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 
+@runtime_checkable
 class HasCost(Protocol):
     """A point of a fit."""
 
@@ -37,10 +38,10 @@ def damped_steps(
     most: float,
     tries: int | None = None,
 ) -> Iterator[Point]:
-    """Yield points of ever lower cost; the caller stops where it has seen enough.
+    """Yield points of ever lower cost; the caller stops when it has seen enough.
 
     damping  μ at the start
-    factor   by which μ grows and shrinks
+    factor   μ is multiplied or divided by this
     least    μ never falls below this
     most     give up once μ exceeds this
     tries    how many steps may be tried, refused ones counted; None: any number

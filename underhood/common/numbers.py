@@ -36,20 +36,22 @@ def whole_problems(*, least: int = 1, most: int | None = None, **values: Any) ->
 def number_problems(
     *,
     least: float = 0.0,
+    most: float | None = None,
     above: bool = False,
     **values: Any,  # Any: see above
 ) -> list[str]:
-    """List what stops the named values from being finite numbers of at least `least`.
+    """List what stops the named values from being finite numbers from `least` to `most`.
 
     above  `least` itself is refused too
     """
-    wanted = f"above {least:g}" if above else f"of at least {least:g}"
+    start = f"above {least:g}" if above else f"of at least {least:g}"
+    wanted = start if most is None else f"from {least:g} to {most:g}"
     return [
         f"{name} is {value!r}; give a number {wanted}"
         for name, value in values.items()
         if not is_number(value)
         or not math.isfinite(value)
-        or value < least
+        or not least <= value <= (math.inf if most is None else most)
         or (above and value == least)
     ]
 

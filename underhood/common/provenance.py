@@ -4,13 +4,14 @@ import importlib.metadata
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import jax
 
+from underhood.common.files import Json
 
-def provenance() -> dict[str, Any]:
-    """What this process runs on."""
+
+def provenance() -> Json:
+    """Return what this process runs on."""
     device = jax.devices()[0]
     packages = ("underhood", "jax", "jaxlib", "equinox", "optax", "numpy")
     versions = {name: version(name) for name in packages}
@@ -22,7 +23,7 @@ def provenance() -> dict[str, Any]:
 
 
 def version(package: str) -> str | None:
-    """An installed package's version; None where it runs from a folder that is not installed."""
+    """Return an installed package's version; None if it runs from a folder."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -30,7 +31,7 @@ def version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of the source tree, with a + if it has been changed since; None outside git."""
+    """Return the commit of the source tree, with a + if files have changed; None outside git."""
     folder = Path(__file__).parent.parent
 
     def git(*words: str) -> str:

@@ -1,7 +1,7 @@
 """One BLAS thread for small matrices.
 
-The matrices of an analysis have a few hundred rows. Threads gain nothing on them, and where other
-programs keep the cores busy they wait for each other, which can cost far more than the work.
+The matrices of an analysis have a few hundred rows. Threads gain nothing on them. Where other
+programs keep the cores busy, threads wait for each other, which can cost far more than the work.
 """
 
 import functools
@@ -20,7 +20,7 @@ def controller() -> ThreadpoolController:
 
 
 def one_thread(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """The function, with BLAS kept to one thread while it runs."""
+    """Return the function; BLAS keeps to one thread while it runs."""
 
     @functools.wraps(function)
     def limited(*arguments: Parameters.args, **options: Parameters.kwargs) -> Returned:

@@ -1,18 +1,11 @@
 """Weights to weights: attention into every recurrent layer, and back (reverse)."""
 
-from underhood.constructions.compiling import compile
-from underhood.constructions.construction import Construction, Role
-from underhood.constructions.impossibility import ImpossibleConstruction
-from underhood.constructions.targets.registry import TARGETS
-from underhood.constructions.targets.request import FORMS
-from underhood.constructions.targets.reverse import attention_from_linear_rnn
-
-__all__ = [
-    "FORMS",
-    "TARGETS",
-    "Construction",
-    "ImpossibleConstruction",
-    "Role",
-    "attention_from_linear_rnn",
-    "compile",
-]
+from underhood.constructions.compiling import compile as compile
+from underhood.constructions.construction import Construction as Construction
+from underhood.constructions.construction import Role as Role
+from underhood.constructions.impossibility import ImpossibleConstruction as ImpossibleConstruction
+from underhood.constructions.target import FORMS as FORMS
+from underhood.constructions.targets.decayed_attention import (
+    attention_from_linear_rnn as attention_from_linear_rnn,
+)
+from underhood.constructions.targets.registry import TARGETS as TARGETS

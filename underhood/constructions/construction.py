@@ -1,4 +1,4 @@
-"""What `compile` returns: the network, what each neuron is for, and how well it does."""
+"""What `compile` returns: the network, the role of each neuron, and its error."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,8 +26,8 @@ class Role(NamedTuple):
 class Construction:
     """A recurrent network that computes the source's function.
 
-    `exact` networks differ from the source by rounding alone. The others use sigmoids as
-    products (order and epsilon: `product.py`) and `error` says how far that carries.
+    An `exact` network differs from the source by rounding alone. The others use sigmoids as
+    products (order and epsilon: `product.py`); `error` measures how exact they are.
     """
 
     source: Source
@@ -74,9 +74,9 @@ class Construction:
         return len(self.layer.layers) if isinstance(self.layer, Stack) else 1
 
     def error(self, *, key: PRNGKeyArray, length: int = 32, sequences: int = 16) -> float:
-        """max|y − y_ref| / max(largest |y_ref|, 1) on fresh N(0, 1) sequences.
+        """Return max|y − y_ref| / max(largest |y_ref|, 1) on fresh N(0, 1) sequences.
 
-        The network runs in its own precision; y_ref is the source's definition in float64.
+        The network runs in its precision; y_ref is the source's definition in float64.
         """
         with jax.enable_x64(True):
             shape = (sequences, length, self.source.d_in)
@@ -91,5 +91,5 @@ class Construction:
 
 @eqx.filter_jit
 def run_batch(layer: Layer, xs: jax.Array) -> jax.Array:
-    """The layer over a batch of sequences."""
+    """Run the layer over a batch of sequences."""
     return jax.vmap(layer)(xs)

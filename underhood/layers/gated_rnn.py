@@ -8,9 +8,6 @@ D                 readout       [d_out, gated]
 The output at t reads the state that x_t has already entered; the paper's Eq. 2 is one step late.
 """
 
-from abc import abstractmethod
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,13 +15,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.common.errors import BadInput, refuse
-from underhood.layers.base.layer import Layer, append_one, bilinear, normal, zeros
+from underhood.layers.base.layer import Size, append_one, axis_size, bilinear, gaussian
 from underhood.layers.base.recurrence import linear_recurrence, unrolled
-from underhood.layers.base.shapes import problems_of
+from underhood.layers.base.recurrent import RecurrentLayer, Written
 
 
-class BilinearGates(Layer):
+class BilinearGates(RecurrentLayer):
     """The gates that the diagonal and the dense gated RNN share."""
 
     W_in_m: eqx.AbstractVar[Float[Weight, "hidden d_in_plus_1"]]
@@ -33,59 +29,28 @@ class BilinearGates(Layer):
     W_out_x: eqx.AbstractVar[Float[Weight, "gated hidden"]]
     D: eqx.AbstractVar[Float[Weight, "d_out gated"]]
 
-    def __check_init__(self) -> None:
-        refuse(problems_of(self), about=type(self).__name__)
-        if self.W_in_m.shape[1] == 0:
-            raise BadInput(
-                f"{type(self).__name__}: W_in_m and W_in_x need a last column for the constant 1."
-            )
+    d_in = Size(lambda self: self.W_in_m.shape[1] - 1)
+    d_out = axis_size("D", 0)
+    neurons = axis_size("W_in_m", 0)
+    gate_width = axis_size("W_out_m", 0)
 
-    @property
-    def d_in(self) -> int:
-        return self.W_in_m.shape[1] - 1
-
-    @property
-    def d_out(self) -> int:
-        return self.D.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return self.W_in_m.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_out_m.shape[0]
+    def further_problems(self) -> list[str]:
+        missing = self.W_in_m.shape[1] == 0
+        return ["W_in_m and W_in_x need a last column for the constant 1"] if missing else []
 
     def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
-        """g_in, the constant 1 appended here."""
+        """Return g_in; the constant 1 is appended here."""
         return bilinear(self.W_in_m, self.W_in_x, append_one(jnp.asarray(xs)))
 
     def gate_out(self, states: Float[Array, "*time hidden"]) -> Float[Array, "*time gated"]:
-        """g_out."""
+        """Return g_out."""
         return bilinear(self.W_out_m, self.W_out_x, states)
 
-    def initial_state(self) -> Float[Array, " hidden"]:
-        return zeros(self.neurons, like=self.W_in_m)
+    def write(self, us: Float[Array, "*time d_in"]) -> Written:
+        return self.gate_in(us)
 
-    @abstractmethod
-    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
-        """What one step of time leaves of the state."""
-
-    @abstractmethod
-    def states(
-        self, written: Float[Array, "time *batch hidden"]
-    ) -> Float[Array, "time *batch hidden"]:
-        """The states at all times, given what the input gate writes."""
-
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
-        self.check_sequence(xs)
-        return self.gate_out(self.states(self.gate_in(xs))) @ self.D.T
-
-    def step(
-        self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
-    ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
-        state = self.carry(state) + self.gate_in(x)
-        return state, self.gate_out(state) @ self.D.T
+    def read(self, states: Written, us: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
+        return self.gate_out(states) @ self.D.T
 
 
 class GatedRNN(BilinearGates):
@@ -98,7 +63,16 @@ class GatedRNN(BilinearGates):
     W_out_x: Float[Weight, "gated hidden"]
     D: Float[Weight, "d_out gated"]
 
-    def __init__(self, *, W_in_m: Any, W_in_x: Any, decay: Any, W_out_m: Any, W_out_x: Any, D: Any):
+    def __init__(
+        self,
+        *,
+        W_in_m: Weight,
+        W_in_x: Weight,
+        decay: Weight,
+        W_out_m: Weight,
+        W_out_x: Weight,
+        D: Weight,
+    ):
         self.W_in_m, self.W_in_x = W_in_m, W_in_x
         self.nu = nu_from_decay(decay, about="GatedRNN")
         self.W_out_m, self.W_out_x, self.D = W_out_m, W_out_x, D
@@ -107,15 +81,15 @@ class GatedRNN(BilinearGates):
     def init(
         cls, *, d_in: int, hidden: int, gated: int, d_out: int, key: PRNGKeyArray
     ) -> "GatedRNN":
-        """Weights from N(0, 1/fan-in), λ uniform on (0, 1)."""
+        """Draw weights from N(0, 1/fan-in) and λ uniformly from (0, 1)."""
         decay_key, *keys = jax.random.split(key, 6)
         return cls(
-            W_in_m=normal(keys[0], hidden, d_in + 1),
-            W_in_x=normal(keys[1], hidden, d_in + 1),
+            W_in_m=gaussian(keys[0], hidden, d_in + 1),
+            W_in_x=gaussian(keys[1], hidden, d_in + 1),
             decay=jax.random.uniform(decay_key, (hidden,)),
-            W_out_m=normal(keys[2], gated, hidden),
-            W_out_x=normal(keys[3], gated, hidden),
-            D=normal(keys[4], d_out, gated),
+            W_out_m=gaussian(keys[2], gated, hidden),
+            W_out_x=gaussian(keys[3], gated, hidden),
+            D=gaussian(keys[4], d_out, gated),
         )
 
     @property
@@ -125,10 +99,8 @@ class GatedRNN(BilinearGates):
     def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
         return jnp.asarray(self.decay) * state
 
-    def states(
-        self, written: Float[Array, "time *batch hidden"]
-    ) -> Float[Array, "time *batch hidden"]:
-        return linear_recurrence(jnp.asarray(self.decay), written)
+    def states(self, written: Written, *, backend: str | None = None) -> Written:
+        return linear_recurrence(jnp.asarray(self.decay), written, backend=backend)
 
 
 class DenseGatedRNN(BilinearGates):
@@ -141,10 +113,6 @@ class DenseGatedRNN(BilinearGates):
     W_out_x: Float[Weight, "gated hidden"]
     D: Float[Weight, "d_out gated"]
 
-    def __init__(self, *, W_in_m: Any, W_in_x: Any, A: Any, W_out_m: Any, W_out_x: Any, D: Any):
-        self.W_in_m, self.W_in_x, self.A = W_in_m, W_in_x, A
-        self.W_out_m, self.W_out_x, self.D = W_out_m, W_out_x, D
-
     @classmethod
     def init(
         cls,
@@ -156,13 +124,13 @@ class DenseGatedRNN(BilinearGates):
         key: PRNGKeyArray,
         noise: float = 0.01,
     ) -> "DenseGatedRNN":
-        """A starts as diag(λ), λ uniform on (0, 1), plus noise of standard deviation noise/√n."""
+        """Draw gates as GatedRNN does; A is diag(λ) plus noise of standard deviation noise/√n."""
         gate_key, noise_key = jax.random.split(key)
         diagonal = GatedRNN.init(d_in=d_in, hidden=hidden, gated=gated, d_out=d_out, key=gate_key)
         return cls(
             W_in_m=diagonal.W_in_m,
             W_in_x=diagonal.W_in_x,
-            A=jnp.diag(diagonal.decay) + noise * normal(noise_key, hidden, hidden),
+            A=jnp.diag(diagonal.decay) + noise * gaussian(noise_key, hidden, hidden),
             W_out_m=diagonal.W_out_m,
             W_out_x=diagonal.W_out_x,
             D=diagonal.D,
@@ -171,12 +139,11 @@ class DenseGatedRNN(BilinearGates):
     def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
         return state @ jnp.asarray(self.A).T
 
-    def states(
-        self, written: Float[Array, "time *batch hidden"]
-    ) -> Float[Array, "time *batch hidden"]:
+    def states(self, written: Written, *, backend: str | None = None) -> Written:
         def advance(state: Array, now: Array) -> tuple[Array, Array]:
             state = self.carry(state) + now
             return state, state
 
         nothing = jnp.zeros(written.shape[1:], written.dtype)
-        return jax.lax.scan(advance, nothing, written, unroll=unrolled(len(written)))[1]
+        turns = unrolled(len(written), backend)
+        return jax.lax.scan(advance, nothing, written, unroll=turns)[1]

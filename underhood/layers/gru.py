@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, normal, scan_steps, zeros
+from underhood.layers.base.layer import Layer, axis_size, random_gates, scan_steps, zeros
+from underhood.layers.base.shapes import Outputs, Token, Tokens
 
 
 class GRU(Layer):
@@ -30,34 +31,15 @@ class GRU(Layer):
     V_z: Float[Weight, "hidden hidden"]
     b_z: Float[Weight, " hidden"]
 
+    d_in = axis_size("U_r", 1)
+    d_out = neurons = gate_width = axis_size("U_r", 0)
+
     @classmethod
     def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "GRU":
-        """Matrices from N(0, 1/fan-in), biases zero."""
-        keys = iter(jax.random.split(key, 6))
-        weights = {}
-        for gate in "rhz":
-            weights[f"U_{gate}"] = normal(next(keys), hidden, d_in)
-            weights[f"V_{gate}"] = normal(next(keys), hidden, hidden)
-            weights[f"b_{gate}"] = jnp.zeros(hidden)
-        return cls(**weights)
+        """Draw matrices from N(0, 1/fan-in); biases are zero."""
+        return cls(**random_gates(key, "rhz", d_in=d_in, hidden=hidden))
 
-    @property
-    def d_in(self) -> int:
-        return self.U_r.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.U_r.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return self.U_r.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.U_r.shape[0]
-
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time hidden"]:
+    def __call__(self, xs: Tokens) -> Outputs:
         self.check_sequence(xs)
         return scan_steps(self, xs)
 
@@ -65,8 +47,9 @@ class GRU(Layer):
         return zeros(self.neurons, like=self.U_r)
 
     def step(
-        self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
+        self, state: Float[Array, " hidden"], x: Token
     ) -> tuple[Float[Array, " hidden"], Float[Array, " hidden"]]:
+        self.check_token(x)
         r = jax.nn.sigmoid(self.U_r @ x + self.V_r @ state + self.b_r)
         candidate = jnp.tanh(self.U_h @ x + self.V_h @ (r * state) + self.b_h)
         z = jax.nn.sigmoid(self.U_z @ x + self.V_z @ state + self.b_z)

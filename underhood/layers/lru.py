@@ -19,9 +19,9 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.common.errors import BadInput
-from underhood.layers.base.layer import Layer, normal, zeros
+from underhood.layers.base.layer import Size, axis_size, gaussian, zeros
 from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.recurrent import RecurrentLayer
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
@@ -32,7 +32,7 @@ ACTIVATIONS = {
 }
 
 
-class AbstractLRU(Layer):
+class AbstractLRU(RecurrentLayer):
     """The complex recurrence of all three, between a gate before it and a gate after it."""
 
     nu: eqx.AbstractVar[Float[Weight, " hidden"]]
@@ -44,13 +44,11 @@ class AbstractLRU(Layer):
     C_im: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
     D: eqx.AbstractVar[Float[Weight, "mixed u"]]
 
-    @abstractmethod
-    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
-        """What enters the recurrence."""
+    neurons = axis_size("nu", 0)
 
     @abstractmethod
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
-        """The output, given ỹ."""
+        """Return the output, given ỹ."""
 
     @property
     def decay(self) -> Weight:
@@ -62,37 +60,27 @@ class AbstractLRU(Layer):
         """λ."""
         return jnp.asarray(self.decay) * jnp.exp(1j * jnp.exp(jnp.asarray(self.theta_log)))
 
-    @property
-    def neurons(self) -> int:
-        return self.nu.shape[0]
-
-    def written(self, us: Float[Array, "*time u"]) -> Complex[Array, "*time hidden"]:
-        """γ⊙(B u)."""
+    def write(self, us: Float[Array, "*time u"]) -> Complex[Array, "*time hidden"]:
         gamma = jnp.exp(jnp.asarray(self.gamma_log))
         return jax.lax.complex(gamma * (us @ self.B_re.T), gamma * (us @ self.B_im.T))
 
+    def carry(self, state: Complex[Array, "*batch hidden"]) -> Complex[Array, "*batch hidden"]:
+        return self.eigenvalues * state
+
+    def states(
+        self, written: Complex[Array, "time *batch hidden"], *, backend: str | None = None
+    ) -> Complex[Array, "time *batch hidden"]:
+        return linear_recurrence(self.eigenvalues, written, backend=backend)
+
     def read(
         self, states: Complex[Array, "*time hidden"], us: Float[Array, "*time u"]
-    ) -> Float[Array, "*time mixed"]:
-        """ỹ = Re[C h] + D u."""
-        return states.real @ self.C_re.T - states.imag @ self.C_im.T + us @ self.D.T
-
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
-        self.check_sequence(xs)
-        us = self.before(xs)
-        states = linear_recurrence(self.eigenvalues, self.written(us))
-        return self.after(self.read(states, us))
+    ) -> Float[Array, "*time d_out"]:
+        mixed = states.real @ self.C_re.T - states.imag @ self.C_im.T + us @ self.D.T
+        return self.after(mixed)
 
     def initial_state(self) -> Complex[Array, " hidden"]:
         real = zeros(self.neurons, like=self.nu)
         return jax.lax.complex(real, real)
-
-    def step(
-        self, state: Complex[Array, " hidden"], x: Float[Array, " d_in"]
-    ) -> tuple[Complex[Array, " hidden"], Float[Array, " d_out"]]:
-        u = self.before(x)
-        state = self.eigenvalues * state + self.written(u)
-        return state, self.after(self.read(state, u))
 
 
 class LRU(AbstractLRU):
@@ -109,28 +97,19 @@ class LRU(AbstractLRU):
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
+    d_in = axis_size("B_re", 1)
+    d_out = gate_width = axis_size("W_m", 0)
+
     @classmethod
     def init(
         cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, max_phase: float = 2 * np.pi
     ) -> "LRU":
-        """|λ| uniform on (0, 1), phases uniform on (0, max_phase), γ = √(1−|λ|²)."""
+        """Draw |λ| uniformly from (0, 1) and phases from (0, max_phase); γ = √(1−|λ|²)."""
         core_key, m_key, x_key = jax.random.split(key, 3)
         core = random_recurrence(d_in, hidden, d_out, max_phase, core_key)
-        return cls(**core, W_m=normal(m_key, d_out, d_out), W_x=normal(x_key, d_out, d_out))
+        return cls(**core, W_m=gaussian(m_key, d_out, d_out), W_x=gaussian(x_key, d_out, d_out))
 
-    @property
-    def d_in(self) -> int:
-        return self.B_re.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_m.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_m.shape[0]
-
-    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time d_in"]:
+    def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time d_in"]:
         return jnp.asarray(xs)
 
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -153,33 +132,25 @@ class LRUInOut(AbstractLRU):
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
+    d_in = axis_size("W_in_m", 1)
+    d_out = axis_size("W_m", 0)
+    gate_width = Size(lambda self: self.W_in_m.shape[0] + self.W_m.shape[0])
+
     @classmethod
     def init(
         cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, max_phase: float = 2 * np.pi
     ) -> "LRUInOut":
-        """As LRU; the input gate has as many outputs as the layer has inputs."""
+        """Draw weights as LRU does; the input gate has as many outputs as the layer has inputs."""
         core_key, *keys = jax.random.split(key, 5)
         return cls(
-            W_in_m=normal(keys[0], d_in, d_in),
-            W_in_x=normal(keys[1], d_in, d_in),
+            W_in_m=gaussian(keys[0], d_in, d_in),
+            W_in_x=gaussian(keys[1], d_in, d_in),
             **random_recurrence(d_in, hidden, d_out, max_phase, core_key),
-            W_m=normal(keys[2], d_out, d_out),
-            W_x=normal(keys[3], d_out, d_out),
+            W_m=gaussian(keys[2], d_out, d_out),
+            W_x=gaussian(keys[3], d_out, d_out),
         )
 
-    @property
-    def d_in(self) -> int:
-        return self.W_in_m.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_m.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_in_m.shape[0] + self.W_m.shape[0]
-
-    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
+    def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
         return glu(self.W_in_m, self.W_in_x, xs)
 
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -203,10 +174,14 @@ class LRUInOutMLP(AbstractLRU):
     W_out_2: Float[Weight, "d_out hidden_out"]
     activation: str = eqx.field(static=True, default="relu")
 
-    def __check_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            names = ", ".join(ACTIVATIONS)
-            raise BadInput(f"LRUInOutMLP: unknown activation {self.activation!r}; use {names}.")
+    d_in = axis_size("W_in_1", 1)
+    d_out = axis_size("W_out_2", 0)
+    gate_width = Size(lambda self: self.W_in_1.shape[0] + self.W_out_1.shape[0])
+
+    def further_problems(self) -> list[str]:
+        if self.activation in ACTIVATIONS:
+            return []
+        return [f"unknown activation {self.activation!r}; use {', '.join(ACTIVATIONS)}"]
 
     @classmethod
     def init(
@@ -219,30 +194,18 @@ class LRUInOutMLP(AbstractLRU):
         max_phase: float = 2 * np.pi,
         activation: str = "relu",
     ) -> "LRUInOutMLP":
-        """As LRUInOut: a gate of d×d has 2d² parameters, and so has an MLP d → d → d."""
+        """Draw weights as LRUInOut does: an MLP d → d → d has the 2d² parameters of a gate."""
         core_key, *keys = jax.random.split(key, 5)
         return cls(
-            W_in_1=normal(keys[0], d_in, d_in),
-            W_in_2=normal(keys[1], d_in, d_in),
+            W_in_1=gaussian(keys[0], d_in, d_in),
+            W_in_2=gaussian(keys[1], d_in, d_in),
             **random_recurrence(d_in, hidden, d_out, max_phase, core_key),
-            W_out_1=normal(keys[2], d_out, d_out),
-            W_out_2=normal(keys[3], d_out, d_out),
+            W_out_1=gaussian(keys[2], d_out, d_out),
+            W_out_2=gaussian(keys[3], d_out, d_out),
             activation=activation,
         )
 
-    @property
-    def d_in(self) -> int:
-        return self.W_in_1.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_out_2.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_in_1.shape[0] + self.W_out_1.shape[0]
-
-    def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
+    def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
         return ACTIVATIONS[self.activation](xs @ self.W_in_1.T) @ self.W_in_2.T
 
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -250,14 +213,14 @@ class LRUInOutMLP(AbstractLRU):
 
 
 def glu(W_m: Weight, W_x: Weight, xs: Float[Array, "*time d"]) -> Float[Array, "*time gated"]:
-    """The gated linear unit σ(W_m x) ⊙ (W_x x)."""
+    """Return the gated linear unit σ(W_m x) ⊙ (W_x x)."""
     return jax.nn.sigmoid(xs @ W_m.T) * (xs @ W_x.T)
 
 
 def random_recurrence(
     u: int, hidden: int, mixed: int, max_phase: float, key: PRNGKeyArray
 ) -> dict[str, Array]:
-    """The recurrence's weights at the start of training (Orvieto et al. 2023)."""
+    """Draw the recurrence's weights for the start of training (Orvieto et al. 2023)."""
     keys = jax.random.split(key, 7)
     decay = jax.random.uniform(keys[0], (hidden,), minval=1e-3, maxval=1 - 1e-3)
     phase = jax.random.uniform(keys[1], (hidden,), minval=1e-3, maxval=1.0) * max_phase
@@ -265,9 +228,9 @@ def random_recurrence(
         "nu": nu_from_decay(decay, about="LRU"),
         "theta_log": jnp.log(phase),
         "gamma_log": 0.5 * jnp.log1p(-(decay**2)),
-        "B_re": normal(keys[2], hidden, u) / np.sqrt(2),
-        "B_im": normal(keys[3], hidden, u) / np.sqrt(2),
-        "C_re": normal(keys[4], mixed, hidden),
-        "C_im": normal(keys[5], mixed, hidden),
-        "D": normal(keys[6], mixed, u),
+        "B_re": gaussian(keys[2], hidden, u) / np.sqrt(2),
+        "B_im": gaussian(keys[3], hidden, u) / np.sqrt(2),
+        "C_re": gaussian(keys[4], mixed, hidden),
+        "C_im": gaussian(keys[5], mixed, hidden),
+        "D": gaussian(keys[6], mixed, u),
     }

@@ -8,19 +8,18 @@ D               readout     [d_out, hidden]
 The query reaches the output through the side gate, so no neuron is spent on passing it on.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base.layer import Layer, bilinear, normal, zeros
+from underhood.layers.base.layer import axis_size, bilinear, gaussian
 from underhood.layers.base.recurrence import linear_recurrence
+from underhood.layers.base.recurrent import RecurrentLayer, Written
 
 
-class SideGatedRNN(Layer):
+class SideGatedRNN(RecurrentLayer):
     """A diagonal linear recurrence between an input gate and a gate on the side."""
 
     W_in_m: Float[Weight, "hidden d_in"]
@@ -29,57 +28,44 @@ class SideGatedRNN(Layer):
     W_side: Float[Weight, "hidden d_in"]
     D: Float[Weight, "d_out hidden"]
 
-    def __init__(self, *, W_in_m: Any, W_in_x: Any, decay: Any, W_side: Any, D: Any):
+    d_in = axis_size("W_in_m", 1)
+    d_out = axis_size("D", 0)
+    neurons = axis_size("W_in_m", 0)
+    gate_width = axis_size("W_side", 0)
+
+    def __init__(self, *, W_in_m: Weight, W_in_x: Weight, decay: Weight, W_side: Weight, D: Weight):
         self.W_in_m, self.W_in_x = W_in_m, W_in_x
         self.nu = nu_from_decay(decay, about="SideGatedRNN")
         self.W_side, self.D = W_side, D
 
     @classmethod
     def init(cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray) -> "SideGatedRNN":
-        """Weights from N(0, 1/fan-in), λ uniform on (0, 1)."""
+        """Draw weights from N(0, 1/fan-in) and λ uniformly from (0, 1)."""
         decay_key, *keys = jax.random.split(key, 5)
         return cls(
-            W_in_m=normal(keys[0], hidden, d_in),
-            W_in_x=normal(keys[1], hidden, d_in),
+            W_in_m=gaussian(keys[0], hidden, d_in),
+            W_in_x=gaussian(keys[1], hidden, d_in),
             decay=jax.random.uniform(decay_key, (hidden,)),
-            W_side=normal(keys[2], hidden, d_in),
-            D=normal(keys[3], d_out, hidden),
+            W_side=gaussian(keys[2], hidden, d_in),
+            D=gaussian(keys[3], d_out, hidden),
         )
 
     @property
     def decay(self) -> Weight:
         return decay_from_nu(self.nu)
 
-    @property
-    def d_in(self) -> int:
-        return self.W_in_m.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.D.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return self.W_in_m.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_side.shape[0]
-
     def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
-        """g_in."""
+        """Return g_in."""
         return bilinear(self.W_in_m, self.W_in_x, xs)
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
-        self.check_sequence(xs)
-        states = linear_recurrence(jnp.asarray(self.decay), self.gate_in(xs))
-        return ((xs @ self.W_side.T) * states) @ self.D.T
+    def write(self, us: Float[Array, "*time d_in"]) -> Written:
+        return self.gate_in(us)
 
-    def initial_state(self) -> Float[Array, " hidden"]:
-        return zeros(self.neurons, like=self.W_in_m)
+    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
+        return jnp.asarray(self.decay) * state
 
-    def step(
-        self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
-    ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
-        state = jnp.asarray(self.decay) * state + self.gate_in(x)
-        return state, ((x @ self.W_side.T) * state) @ self.D.T
+    def states(self, written: Written, *, backend: str | None = None) -> Written:
+        return linear_recurrence(jnp.asarray(self.decay), written, backend=backend)
+
+    def read(self, states: Written, us: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
+        return ((us @ self.W_side.T) * states) @ self.D.T

@@ -4,24 +4,28 @@ The paper's LSTM, GRU and LRU networks have this form: no norm, no dropout, no s
 """
 
 import itertools
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput, refuse
-from underhood.layers.base.layer import Layer, normal
-from underhood.layers.base.shapes import problems_of
+from underhood.layers.base.layer import Layer, Size, axis_size, gaussian
+from underhood.layers.base.shapes import Output, Outputs, Token, Tokens, problems_of
 
 
 class Affine(eqx.Module):
-    """W x + b, or W x when b is None."""
+    """W x + b; W x if b is None."""
 
     W: Float[Weight, "d_out d_in"]
     b: Float[Weight, " d_out"] | None = None
+
+    d_in = axis_size("W", 1)
+    d_out = axis_size("W", 0)
 
     def __check_init__(self) -> None:
         refuse(problems_of(self), about="Affine")
@@ -33,16 +37,16 @@ class Affine(eqx.Module):
 
 @runtime_checkable
 class MakeLayer(Protocol):
-    """A recipe for one layer of a stack."""
+    """A function that makes one layer of a stack."""
 
     def __call__(self, width: int, /, *, key: PRNGKeyArray) -> Layer: ...
 
 
 class Stack(Layer):
-    """Layers one after the other between an embedding and a readout; None skips either.
+    """Layers one after the other between an embedding and a readout; either may be None.
 
-    `needs_x64` marks weights that a linearised construction tuned to float64: run in float32
-    they would return noise, so the stack refuses to.
+    needs_x64  the weights were linearised for float64 and would give noise in float32, so the
+               stack refuses to run there
     """
 
     embed: Affine | None
@@ -50,29 +54,49 @@ class Stack(Layer):
     readout: Affine | None
     needs_x64: bool = eqx.field(static=True)
 
-    def __init__(self, embed: Any, layers: Any, readout: Any, *, needs_x64: bool = False):
+    d_in = Size(lambda self: (self.embed or self.layers[0]).d_in)
+    d_out = Size(lambda self: (self.readout or self.layers[-1]).d_out)
+    neurons = Size(lambda self: sum(layer.neurons for layer in self.layers))
+    gate_width = Size(lambda self: sum(layer.gate_width for layer in self.layers))
+
+    def __init__(
+        self,
+        embed: Affine | None,
+        layers: Sequence[Layer],
+        readout: Affine | None,
+        *,
+        needs_x64: bool = False,
+    ):
         if isinstance(layers, Layer):
             raise BadInput("Stack: layers is a list of layers; write [layer] for one.")
         self.embed, self.layers, self.readout = embed, tuple(layers), readout
         self.needs_x64 = needs_x64
 
-    def __check_init__(self) -> None:
+    def further_problems(self) -> list[str]:
+        problems = [] if self.layers else ["it needs at least one layer"]
         if not isinstance(self.needs_x64, bool):
-            raise BadInput(f"Stack: needs_x64 is True or False, not {self.needs_x64!r}.")
-        for name, end in (("embed", self.embed), ("readout", self.readout)):
-            if not isinstance(end, Affine | None):
-                raise BadInput(f"Stack: {name} is a {type(end).__name__}, not an Affine or None.")
-        if not self.layers:
-            raise BadInput("Stack needs at least one layer.")
-        for number, layer in enumerate(self.layers):
-            if not isinstance(layer, Layer):
-                raise BadInput(f"Stack: layer {number} is a {type(layer).__name__}, not a Layer.")
-        sizes = [] if self.embed is None else [("embed", *reversed(self.embed.W.shape))]
-        sizes += [(f"layer {i}", one.d_in, one.d_out) for i, one in enumerate(self.layers)]
-        sizes += [] if self.readout is None else [("readout", *reversed(self.readout.W.shape))]
-        for (giver, _, gives), (taker, takes, _) in itertools.pairwise(sizes):
-            if gives != takes:
-                raise BadInput(f"Stack: {giver} gives {gives} numbers but {taker} takes {takes}.")
+            problems.append(f"needs_x64 is {self.needs_x64!r}; give True or False")
+        problems += [
+            f"{name} is a {type(end).__name__}, not an Affine or None"
+            for name, end in (("embed", self.embed), ("readout", self.readout))
+            if not isinstance(end, Affine | None)
+        ]
+        problems += [
+            f"layer {number} is a {type(layer).__name__}, not a Layer"
+            for number, layer in enumerate(self.layers)
+            if not isinstance(layer, Layer)
+        ]
+        if problems:
+            return problems
+        parts: list[tuple[str, Affine | Layer | None]] = [("embed", self.embed)]
+        parts += [(f"layer {i}", layer) for i, layer in enumerate(self.layers)]
+        parts += [("readout", self.readout)]
+        there = [(name, part) for name, part in parts if part is not None]
+        return [
+            f"{giver} gives {gives.d_out} numbers but {taker} takes {takes.d_in}"
+            for (giver, gives), (taker, takes) in itertools.pairwise(there)
+            if gives.d_out != takes.d_in
+        ]
 
     @classmethod
     def init(
@@ -85,29 +109,13 @@ class Stack(Layer):
         key: PRNGKeyArray,
         depth: int = 1,
     ) -> "Stack":
-        """`depth` random layers, each `make_layer(hidden, key=…)` from `hidden` to `hidden`."""
+        """Make `depth` random layers, each by `make_layer(hidden, key=…)`."""
         embed_key, readout_key, *keys = jax.random.split(key, depth + 2)
         return cls(
-            Affine(normal(embed_key, hidden, d_in), jnp.zeros(hidden)),
-            [make_layer(hidden, key=one) for one in keys],
-            Affine(normal(readout_key, d_out, hidden)),
+            Affine(gaussian(embed_key, hidden, d_in), jnp.zeros(hidden)),
+            [make_layer(hidden, key=layer_key) for layer_key in keys],
+            Affine(gaussian(readout_key, d_out, hidden)),
         )
-
-    @property
-    def d_in(self) -> int:
-        return self.layers[0].d_in if self.embed is None else self.embed.W.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.layers[-1].d_out if self.readout is None else self.readout.W.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return sum(layer.neurons for layer in self.layers)
-
-    @property
-    def gate_width(self) -> int:
-        return sum(layer.gate_width for layer in self.layers)
 
     def check_precision(self) -> None:
         """Refuse to run weights that need float64 in anything less."""
@@ -122,7 +130,7 @@ class Stack(Layer):
                 "call it inside `with jax.enable_x64(True):`, or compile with dtype='float32'."
             )
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+    def __call__(self, xs: Tokens) -> Outputs:
         self.check_precision()
         self.check_sequence(xs)
         xs = xs if self.embed is None else self.embed(xs)
@@ -130,17 +138,16 @@ class Stack(Layer):
             xs = layer(xs)
         return xs if self.readout is None else self.readout(xs)
 
-    def initial_state(self) -> tuple[Any, ...]:
+    def initial_state(self) -> tuple[PyTree, ...]:
         self.check_precision()
         return tuple(layer.initial_state() for layer in self.layers)
 
-    def step(
-        self, state: tuple[Any, ...], x: Float[Array, " d_in"]
-    ) -> tuple[tuple[Any, ...], Float[Array, " d_out"]]:
+    def step(self, state: tuple[PyTree, ...], x: Token) -> tuple[tuple[PyTree, ...], Output]:
         self.check_precision()
+        self.check_token(x)
         x = x if self.embed is None else self.embed(x)
         states = []
-        for layer, one in zip(self.layers, state, strict=True):
-            after, x = layer.step(one, x)
+        for layer, before in zip(self.layers, state, strict=True):
+            after, x = layer.step(before, x)
             states.append(after)
         return tuple(states), x if self.readout is None else self.readout(x)

@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 
-from underhood.layers.base.recurrence import traced_for
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
 from underhood.training.ensemble import Ensemble
@@ -85,10 +84,9 @@ def step_of(study: Study, student: str, width: int, device: Device) -> Step:
     one = Ensemble(make, (Member(0, width),), (), task, recipe, jax.random.key(0))
     one.groups = ((0,),)
     given, (state,) = one.given_to((0,)), one.first_states()
-    advance = advance_program(one.students[0].static, one.task, recipe)
-    with traced_for(device.backend):
-        traced = jax.make_jaxpr(advance)(given, state, *one.numbers(0, 1))
-    return cost_of(traced.jaxpr)
+    static = one.students[0].static
+    advance = advance_program(static, one.task, recipe, backend=device.backend)
+    return cost_of(jax.make_jaxpr(advance)(given, state, *one.numbers(0, 1)).jaxpr)
 
 
 def cost_of(jaxpr: Any) -> Step:

@@ -21,7 +21,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from underhood.common.errors import BadInput, refuse
 from underhood.common.numbers import whole_problems
 from underhood.layers import LinearAttention
-from underhood.tasks.task import Batch, Task
+from underhood.layers.base.layer import Size
+from underhood.tasks.task import Batch, PerSequence, Task
+
+Labels = Int[Array, " batch"]
 
 
 class AssociativeRecall(Task):
@@ -33,8 +36,14 @@ class AssociativeRecall(Task):
 
     reads_last: ClassVar[bool] = True
 
+    # Inputs per slot; a token has two.
+    slot = Size(lambda self: 2 * self.symbols if self.between_tokens else self.symbols)
+    d_in = Size(lambda self: 2 * self.slot)
+    d_out = Size(lambda self: self.symbols)
+    time = Size(lambda self: 2 * self.pairs if self.between_tokens else self.pairs + 1)
+
     def __init__(self, symbols: int = 8, between_tokens: bool = False, pairs: int | None = None):
-        """`pairs` is `symbols` unless given."""
+        """Set the sizes; `pairs` is `symbols` unless given."""
         problems = whole_problems(symbols=symbols)
         problems += [] if pairs is None else whole_problems(pairs=pairs)
         pairs = symbols if pairs is None else pairs
@@ -46,23 +55,6 @@ class AssociativeRecall(Task):
             problems.append(f"between_tokens is {between_tokens!r}; give True or False")
         refuse(problems, about="AssociativeRecall")
         self.symbols, self.between_tokens, self.pairs = int(symbols), between_tokens, int(pairs)
-
-    @property
-    def d_in(self) -> int:
-        return 2 * self.slot
-
-    @property
-    def slot(self) -> int:
-        """Inputs per slot; a token has two."""
-        return 2 * self.symbols if self.between_tokens else self.symbols
-
-    @property
-    def d_out(self) -> int:
-        return self.symbols
-
-    @property
-    def time(self) -> int:
-        return 2 * self.pairs if self.between_tokens else self.pairs + 1
 
     @property
     def zero_loss(self) -> float:
@@ -81,7 +73,7 @@ class AssociativeRecall(Task):
         return math.log(math.e + self.symbols - 1) - 1
 
     def best_attention(self) -> LinearAttention:
-        """The paper's: keys and queries read x, values read y; right on every sequence."""
+        """Return the paper's: keys and queries read x, values read y; right on every sequence."""
         read = np.eye(self.d_in)
         # y comes at the end of a slot: after the x, where the slots hold both.
         reads_x, reads_y = read[: self.symbols], read[-self.symbols :]
@@ -91,8 +83,8 @@ class AssociativeRecall(Task):
         x_key, y_key, query_key = jax.random.split(key, 3)
         ordered = jnp.broadcast_to(jnp.arange(self.symbols), (batch, self.symbols))
         xs, labels = (
-            jax.random.permutation(one, ordered, axis=1, independent=True)[:, : self.pairs]
-            for one in (x_key, y_key)
+            jax.random.permutation(side_key, ordered, axis=1, independent=True)[:, : self.pairs]
+            for side_key in (x_key, y_key)
         )
         asked = jax.random.randint(query_key, (batch, 1), 0, self.pairs)
         query, target = (jnp.take_along_axis(drawn, asked, axis=1) for drawn in (xs, labels))
@@ -109,10 +101,8 @@ class AssociativeRecall(Task):
         tokens = jnp.concatenate([jax.nn.one_hot(slot, self.slot) for slot in slots], axis=-1)
         return Batch(tokens, target[:, 0])
 
-    def losses(
-        self, outputs: Float[Array, "batch symbols"], targets: Int[Array, " batch"]
-    ) -> Float[Array, " batch"]:
-        """Cross-entropy in nats."""
+    def losses(self, outputs: Float[Array, "batch symbols"], targets: Labels) -> PerSequence:
+        """Return the cross-entropy of each sequence in nats."""
         if outputs.shape != (*targets.shape, self.symbols):
             raise BadInput(
                 f"The outputs have shape {tuple(outputs.shape)}; give scores over the "
@@ -122,19 +112,12 @@ class AssociativeRecall(Task):
         return -chosen[:, 0]
 
     def scores(
-        self, outputs: Float[Array, "batch symbols"], targets: Int[Array, " batch"]
-    ) -> dict[str, Float[Array, " batch"]]:
-        """The loss, and the accuracy: 1 where the right y has the highest score, else 0."""
+        self, outputs: Float[Array, "batch symbols"], targets: Labels
+    ) -> dict[str, PerSequence]:
+        """Return the loss, and the accuracy: 1 where the right y has the highest score, else 0."""
         right = jnp.argmax(outputs, axis=1) == targets
-        return {
-            "loss": self.losses(outputs, targets),
-            "accuracy": right.astype(outputs.dtype),
-        }
-
-    def validation(self) -> "AssociativeRecall":
-        """The task itself."""
-        return self
+        return super().scores(outputs, targets) | {"accuracy": right.astype(outputs.dtype)}
 
     def with_length(self, length: int) -> "AssociativeRecall":
-        """The same task with `length` pairs before the query."""
+        """Return the same task with `length` pairs before the query."""
         return AssociativeRecall(self.symbols, self.between_tokens, length)

@@ -9,26 +9,28 @@ x with variance σ² and kurtosis κ = E[x⁴]/σ⁴, tr E[(XXᵀ)²] = n dₓ �
     loss(η) = ½ Var(W*) σ² dₓ [1 − 2ησ²n + η²σ⁴n (n + dₓ − 2 + κ)],   ½·mean over outputs
     η* = 1 / (σ² (n + dₓ − 2 + κ)).
 
-Mirrored batches hold every sequence twice, with W* and with −W*. Each has the distribution it had,
-but what a student adds that is even in W*, such as products of the query's inputs alone, gets
-gradients that cancel within a batch instead of noise: fewer sequences show that it has no use.
+Mirrored batches hold every sequence twice, with W* and with −W*. The distribution of a sequence
+stays the same. But terms of a student's output that are even in W*, such as products of the query's
+inputs alone, get gradients that cancel within a batch. So fewer sequences show that such terms have
+no use.
 
 The paper's case, uniform (κ = 9/5) with n = 12 and dₓ = 3: η* = 1/14.8, loss(η*) = 0.09459.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from underhood.common.errors import refuse
-from underhood.common.numbers import whole_problems
+from underhood.common.numbers import number_problems, whole_problems
 from underhood.layers import LinearAttention
-from underhood.tasks.task import Batch, Task, squared_losses
+from underhood.layers.base.layer import Size
+from underhood.tasks.task import Batch, Task
 
 UNIFORM_KURTOSIS = 9 / 5
 
@@ -44,6 +46,10 @@ class InContextRegression(Task):
 
     reads_last: ClassVar[bool] = True
 
+    d_in = Size(lambda self: self.d_x + self.d_y)
+    d_out = Size(lambda self: self.d_y)
+    time = Size(lambda self: self.pairs + 1)
+
     def __init__(
         self,
         d_x: int = 3,
@@ -53,28 +59,20 @@ class InContextRegression(Task):
         *,
         mirrored: bool = False,
     ):
-        """`variance` is that of the entries of W*, 1/d_x unless given."""
+        """Set the sizes.
+
+        variance  of the entries of W*; 1/d_x unless given
+        mirrored  draw every sequence with W* and with −W*
+        """
         problems = whole_problems(d_x=d_x, d_y=d_y, pairs=pairs)
         if variance is not None:
-            problems += positive_problems(variance=variance)
+            problems += number_problems(above=True, variance=variance)
         if not isinstance(mirrored, bool):
             problems.append(f"mirrored is {mirrored!r}; give True or False")
         refuse(problems, about="InContextRegression")
         self.mirrored = mirrored
         self.d_x, self.d_y, self.pairs = int(d_x), int(d_y), int(pairs)
         self.variance = 1 / self.d_x if variance is None else float(variance)
-
-    @property
-    def d_in(self) -> int:
-        return self.d_x + self.d_y
-
-    @property
-    def d_out(self) -> int:
-        return self.d_y
-
-    @property
-    def time(self) -> int:
-        return self.pairs + 1
 
     @property
     def zero_loss(self) -> float:
@@ -92,7 +90,7 @@ class InContextRegression(Task):
         )
 
     def best_attention(self) -> LinearAttention:
-        """One optimal gradient step: keys and queries read x, values read η*y."""
+        """Return one optimal gradient step: keys and queries read x, values read η*y."""
         step = optimal_step(pairs=self.pairs, d_x=self.d_x)
         reads_x, reads_y = np.split(np.eye(self.d_in), [self.d_x])
         return LinearAttention(step * reads_y, reads_x, reads_x)
@@ -106,7 +104,7 @@ class InContextRegression(Task):
         return Batch(inputs, jnp.concatenate([half.targets, -half.targets])[:batch])
 
     def sequences(self, key: PRNGKeyArray, batch: int) -> Batch:
-        """Independent sequences."""
+        """Draw independent sequences."""
         x_key, W_key = jax.random.split(key)
         bound = math.sqrt(3)
         xs = jax.random.uniform(x_key, (batch, self.time, self.d_x), minval=-bound, maxval=bound)
@@ -116,24 +114,14 @@ class InContextRegression(Task):
         tokens = jnp.concatenate([xs, ys.at[:, -1].set(0)], axis=-1)
         return Batch(tokens, ys[:, -1])
 
-    def losses(
-        self, outputs: Float[Array, "batch d_y"], targets: Float[Array, "batch d_y"]
-    ) -> Float[Array, " batch"]:
-        return squared_losses(outputs, targets)
-
-    def scores(
-        self, outputs: Float[Array, "batch d_y"], targets: Float[Array, "batch d_y"]
-    ) -> dict[str, Float[Array, " batch"]]:
-        return {"loss": self.losses(outputs, targets)}
-
     def validation(self) -> "InContextRegression":
-        """W* of twice the variance, as in the paper."""
+        """Return the task with W* of twice the variance, as in the paper."""
         return InContextRegression(
             self.d_x, self.d_y, self.pairs, 2 * self.variance, mirrored=self.mirrored
         )
 
     def with_length(self, length: int) -> "InContextRegression":
-        """The same task with `length` pairs before the query."""
+        """Return the same task with `length` pairs before the query."""
         return InContextRegression(
             self.d_x, self.d_y, length, self.variance, mirrored=self.mirrored
         )
@@ -142,11 +130,14 @@ class InContextRegression(Task):
 def optimal_step(
     *, pairs: int, d_x: int, input_variance: float = 1.0, kurtosis: float = UNIFORM_KURTOSIS
 ) -> float:
-    """η*, the step size with which one gradient step on ½|Y − WX|² from W = 0 predicts best."""
+    """Return η*: with this step size one gradient step on ½|Y − WX|² from W = 0 predicts best.
+
+    kurtosis  E[x⁴]/E[x²]² of an input, at least 1
+    """
     refuse(
         whole_problems(pairs=pairs, d_x=d_x)
-        + positive_problems(input_variance=input_variance)
-        + kurtosis_problems(kurtosis),
+        + number_problems(above=True, input_variance=input_variance)
+        + number_problems(least=1, kurtosis=kurtosis),
         about="optimal_step",
     )
     return 1 / (input_variance * (pairs + d_x - 2 + kurtosis))
@@ -161,33 +152,14 @@ def gradient_descent_loss(
     input_variance: float = 1.0,
     kurtosis: float = UNIFORM_KURTOSIS,
 ) -> float:
-    """The loss (½·mean over outputs) of one gradient step of size `step` from W = 0."""
+    """Return the loss (½·mean over outputs) of one gradient step of size `step` from W = 0."""
+    variances = {"weight_variance": weight_variance, "input_variance": input_variance}
     refuse(
         whole_problems(pairs=pairs, d_x=d_x)
-        + positive_problems(weight_variance=weight_variance, input_variance=input_variance)
-        + kurtosis_problems(kurtosis),
+        + number_problems(above=True, **variances)
+        + number_problems(least=1, kurtosis=kurtosis),
         about="gradient_descent_loss",
     )
     moved = step * input_variance * pairs
     spread = (pairs + d_x - 2 + kurtosis) / pairs
     return weight_variance * input_variance * d_x * (1 - 2 * moved + moved**2 * spread) / 2
-
-
-def positive_problems(**values: Any) -> list[str]:
-    """What stops the named values from being positive numbers."""
-    return [
-        f"{name} is {value!r}; give a positive number"
-        for name, value in values.items()
-        if not is_number(value) or not 0 < value < math.inf
-    ]
-
-
-def kurtosis_problems(kurtosis: Any) -> list[str]:
-    """What stops a number from being E[x⁴]/E[x²]², which is at least 1."""
-    if is_number(kurtosis) and 1 <= kurtosis < math.inf:
-        return []
-    return [f"kurtosis is {kurtosis!r}; give E[x⁴]/E[x²]², a number of 1 or more"]
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

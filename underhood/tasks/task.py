@@ -1,7 +1,7 @@
 """What every task can do: draw sequences on the device, judge outputs, name the best attention.
 
-A loss is ½·mean over outputs and batch (and over time where every output counts), or a mean
-cross-entropy. `zero_loss`, `scale` and `best_loss` are closed forms, computed in float64.
+A loss is ½·mean of the squared errors over outputs and batch, and over time where every output
+counts; or a mean cross-entropy. `zero_loss`, `scale` and `best_loss` are closed forms in float64.
 """
 
 from abc import abstractmethod
@@ -13,6 +13,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.errors import BadInput
 from underhood.layers import LinearAttention
+from underhood.layers.base.layer import Size
+
+PerSequence = Float[Array, " batch"]
 
 
 class Batch(NamedTuple):
@@ -25,25 +28,16 @@ class Batch(NamedTuple):
 
 
 class Task(eqx.Module):
-    """A distribution over sequences and a loss; a pytree, so that teachers stack under vmap."""
+    """A distribution over sequences and a loss; a pytree, so that teachers stack under vmap.
+
+    d_in, d_out  numbers per input token and per output
+    time         tokens in a sequence
+    """
+
+    d_in = d_out = time = Size(abstractmethod(lambda self: 0))
 
     # True: only the output at the last token counts, and losses take outputs [batch, d_out].
     reads_last: eqx.AbstractClassVar[bool]
-
-    @property
-    @abstractmethod
-    def d_in(self) -> int:
-        """Numbers per input token."""
-
-    @property
-    @abstractmethod
-    def d_out(self) -> int:
-        """Numbers per output."""
-
-    @property
-    @abstractmethod
-    def time(self) -> int:
-        """Tokens in a sequence."""
 
     @property
     @abstractmethod
@@ -62,43 +56,35 @@ class Task(eqx.Module):
 
     @abstractmethod
     def best_attention(self) -> LinearAttention:
-        """The best linear attention known for the task."""
+        """Return the best linear attention known for the task."""
 
     @abstractmethod
     def sample(self, key: PRNGKeyArray, batch: int) -> Batch:
-        """`batch` fresh sequences."""
+        """Draw `batch` fresh sequences."""
 
-    @abstractmethod
-    def losses(self, outputs: Float[Array, "batch ..."], targets: Array) -> Float[Array, " batch"]:
-        """One loss per sequence."""
+    def losses(self, outputs: Float[Array, "batch ..."], targets: Array) -> PerSequence:
+        """Return one loss per sequence: ½·mean of its squared errors, unless a task says else."""
+        # Other shapes would broadcast, and a number would come out all the same.
+        if outputs.shape != targets.shape:
+            raise BadInput(
+                f"The outputs have shape {tuple(outputs.shape)} but the targets "
+                f"{tuple(targets.shape)}; give the outputs at the tokens that count "
+                "(reads_last: the last one alone)."
+            )
+        return 0.5 * jnp.mean((outputs - targets) ** 2, axis=tuple(range(1, outputs.ndim)))
 
-    @abstractmethod
-    def scores(
-        self, outputs: Float[Array, "batch ..."], targets: Array
-    ) -> dict[str, Float[Array, " batch"]]:
-        """Everything worth reporting per sequence, the loss among it."""
+    def scores(self, outputs: Float[Array, "batch ..."], targets: Array) -> dict[str, PerSequence]:
+        """Return all that is reported per sequence; `loss` is always among it."""
+        return {"loss": self.losses(outputs, targets)}
 
-    @abstractmethod
     def validation(self) -> "Task":
-        """The task on the distribution that the paper validates on."""
+        """Return the task on the distribution that the paper validates on."""
+        return self
 
     @abstractmethod
     def with_length(self, length: int) -> "Task":
-        """The same task on shorter or longer sequences."""
+        """Return the same task on shorter or longer sequences."""
 
     def loss(self, outputs: Float[Array, "batch ..."], targets: Array) -> Float[Array, ""]:
-        """The mean of `losses`."""
+        """Return the mean of `losses`."""
         return jnp.mean(self.losses(outputs, targets))
-
-
-def squared_losses(
-    outputs: Float[Array, "batch ..."], targets: Float[Array, "batch ..."]
-) -> Float[Array, " batch"]:
-    """½·mean of the squared errors of each sequence."""
-    # Other shapes would broadcast, and a number would come out all the same.
-    if outputs.shape != targets.shape:
-        raise BadInput(
-            f"The outputs have shape {tuple(outputs.shape)} but the targets {tuple(targets.shape)};"
-            " give the outputs at the tokens that count (reads_last: the last one alone)."
-        )
-    return 0.5 * jnp.mean((outputs - targets) ** 2, axis=tuple(range(1, outputs.ndim)))

@@ -1,8 +1,8 @@
 """Teacher-student (Section 4, Appendix C.1): imitate a linear attention on x_t ~ N(0, I).
 
 Every output counts: the loss is ½·mean over outputs, time and batch of (y − teacher(x))².
-`scale` is the teacher's output variance, averaged over outputs and time; without biases the
-outputs have mean zero, and always answering zero costs half of it.
+`scale` is the teacher's output variance, averaged over outputs and time. Without biases the
+outputs have mean zero, and the loss of always answering zero is half of `scale`.
 """
 
 from typing import ClassVar
@@ -10,13 +10,14 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from underhood.common.errors import BadInput, refuse
 from underhood.common.numbers import whole_problems
 from underhood.layers import LinearAttention
+from underhood.layers.base.layer import Size
 from underhood.tasks.moments import output_moments
-from underhood.tasks.task import Batch, Task, squared_losses
+from underhood.tasks.task import Batch, Task
 
 
 class TeacherStudent(Task):
@@ -26,6 +27,11 @@ class TeacherStudent(Task):
     length: int = eqx.field(static=True)
 
     reads_last: ClassVar[bool] = False
+
+    # Axes are counted from the end, so that a stack of teachers has the same sizes.
+    d_in = Size(lambda self: self.attention.W_V.shape[-1])
+    d_out = Size(lambda self: self.attention.W_V.shape[-2])
+    time = Size(lambda self: self.length)
 
     def __init__(self, attention: LinearAttention, length: int = 32):
         refuse(whole_problems(length=length), about="TeacherStudent")
@@ -40,11 +46,11 @@ class TeacherStudent(Task):
     def random(
         cls, d: int, rank: int | None = None, *, length: int = 32, key: PRNGKeyArray
     ) -> "TeacherStudent":
-        """A random teacher from d to d numbers, with W_V and M = W_KᵀW_Q of rank `rank`.
+        """Draw a teacher from d to d numbers, with W_V and M = W_KᵀW_Q of rank `rank`.
 
         At full rank the entries of W_V, W_K and W_Q are N(0, 1/d). Below it W_V is a product of
-        two matrices of `rank` rows, as M is; their entries are N(0, 1/√(rank·d)), which leaves
-        those of W_V and M with variance 1/d. (The paper cuts off singular values instead.)
+        two matrices of `rank` rows, as M is. Their entries are N(0, 1/√(rank·d)), so that those of
+        W_V and M have variance 1/d. (The paper cuts off singular values instead.)
         """
         refuse(
             whole_problems(d=d) + ([] if rank is None else whole_problems(least=0, rank=rank)),
@@ -55,24 +61,11 @@ class TeacherStudent(Task):
         if rank > d:
             raise BadInput(f"TeacherStudent.random: rank is {rank}; with d = {d} give {d} or less.")
         keys = jax.random.split(key, 4)
-        left, right, W_K, W_Q = (jax.random.normal(one, (rank, d)) for one in keys)
+        left, right, W_K, W_Q = (jax.random.normal(part_key, (rank, d)) for part_key in keys)
         # An entry of W_V or M is a sum of `rank` products, each of variance size⁴.
         size = float(max(rank, 1) * d) ** -0.25
         teacher = LinearAttention(size**2 * left.T @ right, size * W_K, size * W_Q)
         return cls(teacher, length)
-
-    # Sizes are counted from the end, so that a stack of teachers tells them too.
-    @property
-    def d_in(self) -> int:
-        return self.attention.W_V.shape[-1]
-
-    @property
-    def d_out(self) -> int:
-        return self.attention.W_V.shape[-2]
-
-    @property
-    def time(self) -> int:
-        return self.length
 
     @property
     def zero_loss(self) -> float:
@@ -89,11 +82,11 @@ class TeacherStudent(Task):
         return 0.0
 
     def best_attention(self) -> LinearAttention:
-        """The teacher."""
+        """Return the teacher."""
         return self.attention
 
     def one_teacher(self) -> LinearAttention:
-        """The teacher; refuses a stack of them, which only `jax.vmap` can take apart."""
+        """Return the teacher; refuse a stack of them, which only `jax.vmap` can take apart."""
         if self.attention.W_V.ndim != 2:
             count = self.attention.W_V.shape[0]
             raise BadInput(f"TeacherStudent holds {count} stacked teachers: use jax.vmap over it.")
@@ -105,20 +98,6 @@ class TeacherStudent(Task):
         with jax.default_matmul_precision("highest"):
             return Batch(inputs, jax.vmap(self.one_teacher())(inputs))
 
-    def losses(
-        self, outputs: Float[Array, "batch time d_out"], targets: Float[Array, "batch time d_out"]
-    ) -> Float[Array, " batch"]:
-        return squared_losses(outputs, targets)
-
-    def scores(
-        self, outputs: Float[Array, "batch time d_out"], targets: Float[Array, "batch time d_out"]
-    ) -> dict[str, Float[Array, " batch"]]:
-        return {"loss": self.losses(outputs, targets)}
-
-    def validation(self) -> "TeacherStudent":
-        """The task itself: every sequence is seen once, so training data are validation data."""
-        return self
-
     def with_length(self, length: int) -> "TeacherStudent":
-        """The same teacher on `length` tokens."""
+        """Return the same teacher on `length` tokens."""
         return TeacherStudent(self.attention, length)

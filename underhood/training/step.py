@@ -43,9 +43,15 @@ class State(NamedTuple):
 Advance = Callable[[Given, State, Any, Any, Any], State]
 
 
-def outputs_of(student: Any, task: Task, inputs: Float[Array, "batch time d_in"]) -> Array:
+def outputs_of(
+    student: Any,
+    task: Task,
+    inputs: Float[Array, "batch time d_in"],
+    *,
+    backend: str | None = None,
+) -> Array:
     """What the task's loss wants to see: all outputs, or the last ones."""
-    return (last_outputs if task.reads_last else batch_outputs)(student, inputs)
+    return (last_outputs if task.reads_last else batch_outputs)(student, inputs, backend=backend)
 
 
 def first_state(weights: Any, recipe: Recipe, windows: int) -> State:
@@ -54,7 +60,9 @@ def first_state(weights: Any, recipe: Recipe, windows: int) -> State:
     return State(weights, moments, jnp.asarray(ALIVE, jnp.int32), jnp.zeros(windows))
 
 
-def advance_program(static: Any, task: Task, recipe: Recipe) -> Advance:
+def advance_program(
+    static: Any, task: Task, recipe: Recipe, *, backend: str | None = None
+) -> Advance:
     """The function that takes a group from one step to another, so many to a point of its curve."""
     recipe = recipe.whole
     direction_of = recipe.optimiser.direction()
@@ -67,7 +75,8 @@ def advance_program(static: Any, task: Task, recipe: Recipe) -> Advance:
 
         def loss_of(weights: Any) -> Float[Array, ""]:
             student = eqx.combine(weights, given.fixed, static)
-            return now.loss(outputs_of(student, now, batch.inputs), batch.targets)
+            outputs = outputs_of(student, now, batch.inputs, backend=backend)
+            return now.loss(outputs, batch.targets)
 
         loss, slopes = jax.value_and_grad(loss_of)(state.weights)
         # JAX's gradient by a complex weight is the conjugate of the way up.

@@ -1,12 +1,12 @@
-"""Products out of sigmoids: the gadget that all linearised constructions share.
+"""Products made of sigmoids: the gadget that all linearised constructions share.
 
 σ(z) − ½ = ½ tanh(z/2) is odd. With scales e_i = iε/n, i = 1…n (n is the *order*) and
 
 a_i = (4n/ε)(1/i) ∏_{j≠i} j²/(j² − i²),   Σ_i a_i (σ(e_i z) − ½) = z + O(ε^{2n} z^{2n+1}):
 
 with w = e² the sum over i of a_i e_i/4 times the polynomial in w_i interpolates its value at w = 0,
-so n − 1 further terms of the series vanish. The value branch v of a gate σ(e_i z)·v is kept once
-more behind a zero gate, σ(0)·v = v/2, and subtracted: this removes the ½.
+so n − 1 further terms of the series vanish. The value v of a gate σ(e_i z)·v is kept once more
+behind a zero gate, σ(0)·v = v/2, and subtracted: this removes the ½.
 
 Error against ε: truncation falls as ε^{2n} until rounding takes over, which grows as ε^{−p}, p = 1
 where one sigmoid multiplies and p = 2 where two do. `balanced` puts ε where the two meet. The
@@ -20,9 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import zeta
 
-# A branch of tanh that must be linear gets this scale; a power of two costs no rounding, and the
-# cubic term it leaves is below rounding: (2^-40)² and (2^-24)² times the square of the signal.
-LINEAR = {np.dtype(np.float64): 2.0**-40, np.dtype(np.float32): 2.0**-24}
+from underhood.common.arrays import FLOATS
+
+# A tanh that must be linear gets this scale. A power of two costs no rounding, and the cubic term
+# that it leaves is below rounding: (2^-40)² and (2^-24)² times the square of the signal.
+LINEAR = {FLOATS["float64"]: 2.0**-40, FLOATS["float32"]: 2.0**-24}
 
 # σ(OPEN) is 1 and σ(SHUT) is 0, to the last bit in float32 and in float64.
 OPEN, SHUT = 100.0, -700.0
@@ -30,10 +32,24 @@ OPEN, SHUT = 100.0, -700.0
 
 @dataclass(frozen=True)
 class Product:
-    """Scales and readout weights that make a product of order n at a given ε."""
+    """Scales and readout weights that make a product of order n at a given ε.
+
+    dtype  precision that the network will run in
+    """
 
     order: int
     epsilon: float
+    dtype: np.dtype = FLOATS["float64"]
+
+    @property
+    def linear(self) -> float:
+        """The scale at which tanh is linear to rounding."""
+        return LINEAR[self.dtype]
+
+    @property
+    def needs_x64(self) -> bool:
+        """Whether the network would give noise in float32."""
+        return self.dtype == np.float64
 
     @property
     def scales(self) -> np.ndarray:
@@ -46,28 +62,33 @@ class Product:
         return 4 * lagrange_at_zero(self.order) / self.scales
 
     def scaled(self, rows: np.ndarray) -> np.ndarray:
-        """All rows times e_1, then all times e_2, …"""
+        """Return all rows times e_1, then all rows times e_2, …"""
         return np.concatenate([scale * rows for scale in self.scales])
 
 
 def lagrange_at_zero(order: int) -> np.ndarray:
-    """∏_{j≠i} j²/(j² − i²): the weights that extrapolate from the nodes 1², …, n² to 0."""
+    """Return ∏_{j≠i} j²/(j² − i²): the weights that extrapolate from the nodes 1², …, n² to 0."""
     nodes = np.arange(1.0, order + 1) ** 2
     weights = np.ones(order)
     for i in range(order):
-        others = np.delete(nodes, i)
-        weights[i] = np.prod(others / (others - nodes[i]))
+        rest = np.delete(nodes, i)
+        weights[i] = np.prod(rest / (rest - nodes[i]))
     return weights
 
 
 def balanced(order: int, eps: float, *, truncation: float, rounding: float, power: int) -> float:
-    """The ε that minimises truncation·ε^{2·order} + rounding·eps·ε^{−power}."""
+    """Return the ε that minimises truncation·ε^{2·order} + rounding·eps·ε^{−power}."""
     ratio = power * rounding * eps / (2 * order * truncation)
     return float(ratio ** (1 / (2 * order + power)))
 
 
 def sigmoid_epsilon(order: int, eps: float, *, rounding: float, power: int) -> float:
-    """ε for products out of sigmoids; `rounding` is what one sigmoid at order 1 costs."""
+    """Return ε for products made of sigmoids.
+
+    eps       rounding of the network's precision
+    rounding  what one sigmoid at order 1 costs, in units of eps
+    power     how many sigmoids multiply
+    """
     return balanced(
         order,
         eps,
@@ -78,12 +99,13 @@ def sigmoid_epsilon(order: int, eps: float, *, rounding: float, power: int) -> f
 
 
 def next_coefficient(order: int) -> float:
-    """|coefficient| of ε^{2n} z^{2n+1} in Σ a_i (σ(e_i z) − ½): the series' own times ∏ (i/n)²."""
+    """Return |coefficient| of ε^{2n} z^{2n+1} in Σ a_i (σ(e_i z) − ½)."""
+    # The coefficient of the series of σ, times ∏ (i/n)².
     series = 8 * (1 - 2.0 ** -(2 * order + 2)) * zeta(2 * order + 2) / np.pi ** (2 * order + 2)
     return float(series * np.prod((np.arange(1, order + 1) / order) ** 2))
 
 
 def amplification(order: int, power: int = 1) -> float:
-    """Σ|a_i|·ε/4: how much more the readout weights amplify than a single scale would."""
+    """Return Σ|a_i|·ε/4: how much more the readout weights amplify than a single scale would."""
     inverse_scales = (order / np.arange(1, order + 1)) ** power
     return float(np.sum(np.abs(lagrange_at_zero(order)) * inverse_scales))

@@ -4,13 +4,13 @@ y_t = W_V S_t M x_t, S_t = Σ x xᵀ. With A the row space of W_V, B the column 
 C = A∩B of dimension k, take orthonormal bases A = [C A'], B = [C B'] and write
 W_V = L [C A']ᵀ, M = [C B'] R. Then y = L ([C A']ᵀ S [C B']) (R x), and the k×k block CᵀSC is
 symmetric, so k(k−1)/2 of its entries are copies. That block costs k(k+1)/2 products by the
-identity in `factors.symmetric`, every other entry costs one.
+identity in `factors.symmetric_direct`, every other entry costs one.
 
 No gated RNN with λ in [0, 1] does it with fewer neurons or gate outputs: docs/minimal.md.
 Every basis is orthonormal, so for one head nothing is inverted and nothing is amplified.
 
-Several heads share their queries, and in a gated RNN their memory too: a variable that is a linear
-combination of others with the same decay is read as that combination instead of being stored.
+Several heads share their queries. Without direct reads they share memory too: a variable that is a
+linear combination of others with the same decay is not stored but read as that combination.
 """
 
 from dataclasses import replace
@@ -24,44 +24,52 @@ from underhood.constructions.sources.factors import (
     assemble,
     block_diagonal,
     drop_idle_queries,
-    join,
-    symmetric,
+    join_heads,
+    matrix_rank,
+    symmetric_direct,
+    upper_pairs,
 )
-from underhood.constructions.sources.heads import Attention, Head, rank
+from underhood.constructions.sources.heads import Attention, Head, numerical_rank
 
 
-def minimal(source: Attention, single: bool) -> Factors:
-    """The smallest factors; with `single` every product reads one memory variable."""
+def minimal(source: Attention, direct_reads: bool) -> Factors:
+    """Return the smallest factors.
+
+    direct_reads  every product reads one memory variable, R_m = I
+    """
     queries = query_basis(source)
-    factors = join_shared([minimal_head(head, queries, single) for head in source.heads])
-    if not single:
+    parts = [minimal_head(head, queries, direct_reads) for head in source.heads]
+    factors = replace(
+        join_heads(parts),
+        queries=queries,
+        query_labels=tuple(f"q[{j}]" for j in range(len(queries))),
+        R_q=np.concatenate([part.R_q for part in parts]),
+    )
+    # The variables of one head are independent already.
+    if len(parts) > 1 and not direct_reads:
         factors = share_memory(factors)
     return drop_idle_queries(factors)
 
 
 def query_basis(source: Attention) -> np.ndarray:
-    """Orthonormal rows that span what all heads ask for."""
-    active = [head for head in source.heads if value_rank(head) > 0]
+    """Return orthonormal rows that span the queries of all heads."""
+    active = [head for head in source.heads if matrix_rank(head.W_V, head.eps) > 0]
     if not active:
         return np.zeros((0, source.heads[0].W_V.shape[1]))
     stacked = np.concatenate([head.M for head in active])
     _, s, Vt = np.linalg.svd(stacked)
     eps, floor = max(h.eps for h in active), max(h.noise for h in active)
-    return Vt[: rank(s, stacked.shape, eps, floor)]
+    return Vt[: numerical_rank(s, stacked.shape, eps, floor)]
 
 
-def value_rank(head: Head) -> int:
-    return rank(np.linalg.svd(head.W_V, compute_uv=False), head.W_V.shape, head.eps)
-
-
-def minimal_head(head: Head, queries: np.ndarray, single: bool) -> Factors:
-    """One head over queries that other heads may share."""
+def minimal_head(head: Head, queries: np.ndarray, direct_reads: bool) -> Factors:
+    """Factor one head over queries that heads share."""
     U, s, _ = np.linalg.svd(head.M)
-    r = rank(s, head.M.shape, head.eps, head.noise)
+    r = numerical_rank(s, head.M.shape, head.eps, head.noise)
     B, spread = U[:, :r], (s[0] / s[r - 1] if r else 1.0)
     blocks = []
     for rows, decay in head.groups():
-        block = minimal_block(head.W_V[rows], B, spread, head.eps, single)
+        block = minimal_block(head.W_V[rows], B, spread, head.eps, direct_reads)
         R = block.R_q @ (head.M @ queries.T)
         D = np.zeros((len(head.W_V), block.D.shape[1]))
         D[rows] = block.D
@@ -69,17 +77,23 @@ def minimal_head(head: Head, queries: np.ndarray, single: bool) -> Factors:
     return assemble(head, queries, blocks)
 
 
-def minimal_block(W_V: np.ndarray, B: np.ndarray, spread: float, eps: float, single: bool) -> Block:
-    """The products of one head and decay; R_q [products, d] still has to be applied to M."""
+def minimal_block(
+    W_V: np.ndarray, B: np.ndarray, spread: float, eps: float, direct_reads: bool
+) -> Block:
+    """Return the products of one head and decay; R_q [products, d] is still to be applied to M.
+
+    B       orthonormal basis of the column space of M
+    spread  ratio of M's largest and smallest singular values
+    """
     _, s, Vt = np.linalg.svd(W_V, full_matrices=False)
-    r_V = rank(s, W_V.shape, eps)
+    r_V = numerical_rank(s, W_V.shape, eps)
     A = Vt[:r_V].T
     spread += s[0] / s[r_V - 1] if r_V else 1.0
     C, A_rest, B_rest = split_common(A, B, tolerance=10 * max(W_V.shape) * eps * spread)
     k = C.shape[1]
     A, B = np.hstack([C, A_rest]), np.hstack([C, B_rest])
     L = W_V @ A
-    shared = symmetric(C.T, L[:, :k], single) if single else symmetric_mixed(C.T, L[:, :k])
+    shared = (symmetric_direct if direct_reads else symmetric_mixed)(C.T, L[:, :k])
     pairs = [(i, j) for i in range(A.shape[1]) for j in range(B.shape[1]) if i >= k or j >= k]
     i, j = (np.array([pair[side] for pair in pairs], int) for side in (0, 1))
     return Block(
@@ -93,10 +107,10 @@ def minimal_block(W_V: np.ndarray, B: np.ndarray, spread: float, eps: float, sin
 
 
 def symmetric_mixed(basis: np.ndarray, D: np.ndarray) -> Block:
-    """`symmetric(single=True)` with S_ii itself as the variable and the sum in R_m."""
-    block = symmetric(basis, D, single=True)
-    i, j = (np.array([pair[side] for pair in block.pairs], int) for side in (0, 1))
-    R_m = np.eye(len(block.pairs))
+    """Change `symmetric_direct` so that S_ii is the variable and the sum stands in R_m."""
+    block = symmetric_direct(basis, D)
+    pairs, i, j = upper_pairs(len(basis))
+    R_m = np.eye(len(pairs))
     for p in np.flatnonzero(i == j):
         R_m[p, ((i == i[p]) | (j == i[p])) & (i != j)] = -1
     return replace(block, keys=basis[j], R_m=R_m)
@@ -105,7 +119,7 @@ def symmetric_mixed(basis: np.ndarray, D: np.ndarray) -> Block:
 def split_common(
     A: np.ndarray, B: np.ndarray, *, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Orthonormal bases of A∩B, and of what A and B have besides it."""
+    """Return orthonormal bases of A∩B, and of what A and B have besides it."""
     # Columns of B that leave A by a sine below the tolerance are in A.
     _, sines, Vt = np.linalg.svd(B - A @ (A.T @ B))
     sines = np.concatenate([sines, np.zeros(B.shape[1] - len(sines))])
@@ -116,22 +130,8 @@ def split_common(
     return C, A @ rotation[:, C.shape[1] :], B_rest
 
 
-def join_shared(parts: list[Factors]) -> Factors:
-    """Heads side by side over the same queries."""
-    joined = join(parts)
-    labels = tuple(f"q[{j}]" for j in range(len(parts[0].queries)))
-    return replace(
-        joined,
-        queries=parts[0].queries,
-        query_labels=labels,
-        R_q=np.concatenate([part.R_q for part in parts]),
-    )
-
-
 def share_memory(factors: Factors) -> Factors:
     """Drop memory variables that are linear combinations of others with the same decay."""
-    if not any("head" in label for label in factors.memory_labels):
-        return factors
     kept: list[int] = []
     expand = np.zeros((len(factors.values), len(factors.values)))
     for decay in np.unique(factors.decay):
@@ -156,7 +156,7 @@ def share_memory(factors: Factors) -> Factors:
 
 
 def quadratic_forms(values: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The upper triangles of ½(v kᵀ + k vᵀ), scaled so that they keep inner products."""
+    """Return the upper triangles of ½(v kᵀ + k vᵀ), scaled so that they keep inner products."""
     forms = np.einsum("ni,nj->nij", values, keys)
     forms = (forms + forms.transpose(0, 2, 1)) / 2
     upper = np.triu_indices(values.shape[1])

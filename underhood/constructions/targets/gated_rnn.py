@@ -1,4 +1,4 @@
-"""Attention → gated RNN (Section 3, Appendix A.1) and side-gated RNN (Appendix A.2).
+"""Attention → gated RNN (Section 3, Appendix A.1).
 
 The factors y_t = D((R_m m_t) ⊙ (R_q q_t)) of `factors.py` are the network:
 
@@ -6,25 +6,53 @@ neurons        decay  W_in_x     W_in_m        W_out_x  W_out_m
 memory m_p     λ_p    value_p    key_p         R_m      0
 queries q_j    0      Q_j        the constant  0        R_q
 
-The constant 1 that the layer appends to x carries the queries in, and biases too. With a side gate
-the queries need no neurons: W_side = R_q Q and R_m must be the identity.
+The constant 1 that the layer appends to x carries the queries in, and biases too. Most targets that
+cannot hold attention directly compile this network instead.
 """
 
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.sources.factors import Factors, power_of_two
-from underhood.layers import GatedRNN, SideGatedRNN
+from underhood.constructions.products.gates import constant_rows
+from underhood.constructions.sources.factors import Factors, normalised, power_of_two
+from underhood.constructions.sources.heads import read_gated_rnn
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.layers import GatedRNN
 
 
-def gated_rnn(factors: Factors, d_in: int) -> GatedRNN:
-    """The network whose neurons are the memory variables and then the queries."""
+class ToGatedRNN(Target):
+    """The construction that all others start from."""
+
+    name = "gated_rnn"
+    from_attention = (1,)
+    not_from_gated_rnn = "The source is a gated RNN already."
+
+    def build(self, plan: Blueprint) -> BuiltNetwork:
+        return plan.finish(*as_gated_rnn(plan))
+
+
+def as_gated_rnn(plan: Blueprint) -> tuple[GatedRNN, tuple[Role, ...]]:
+    """Return the source as a gated RNN, and the roles of its neurons."""
+    if isinstance(plan.source, GatedRNN):
+        return plan.source, roles_by_decay(plan.source)
+    factors = plan.factors(direct_reads=False)
+    return gated_rnn_from(factors, plan.source.d_in), memory_roles(factors) + query_roles(factors)
+
+
+def as_normalised_rnn(plan: Blueprint) -> tuple[GatedRNN, tuple[Role, ...]]:
+    """Return the source as a gated RNN with gates of size one, for layers with nonlinearities."""
+    if isinstance(plan.source, GatedRNN):
+        return normalised_rnn(plan.source), roles_by_decay(plan.source)
+    factors = normalised(plan.factors(direct_reads=True))
+    return gated_rnn_from(factors, plan.source.d_in), memory_roles(factors) + query_roles(factors)
+
+
+def gated_rnn_from(factors: Factors, d_in: int) -> GatedRNN:
+    """Return the network whose neurons are the memory variables and then the queries."""
     n, r = len(factors.values), len(factors.queries)
-    constant = np.zeros((r, d_in + 1))
-    constant[:, -1] = 1
     products = len(factors.D.T)
     return GatedRNN(
-        W_in_m=np.concatenate([extend(factors.keys, d_in), constant]),
+        W_in_m=np.concatenate([extend(factors.keys, d_in), constant_rows(r, d_in + 1)]),
         W_in_x=np.concatenate([extend(factors.values, d_in), extend(factors.queries, d_in)]),
         decay=np.concatenate([factors.decay, np.zeros(r)]),
         W_out_m=np.hstack([np.zeros((products, n)), factors.R_q]),
@@ -34,28 +62,20 @@ def gated_rnn(factors: Factors, d_in: int) -> GatedRNN:
 
 
 def extend(rows: np.ndarray, d_in: int) -> np.ndarray:
-    """Rows over [x;1], with a last column of zeros where the source has no biases."""
+    """Return rows over [x;1]; the last column is zero if the source has no biases."""
     missing = d_in + 1 - rows.shape[1]
     return np.pad(rows, ((0, 0), (0, missing)))
 
 
-def side_gated_rnn(factors: Factors) -> SideGatedRNN:
-    """The network whose neurons are the memory variables alone."""
-    return SideGatedRNN(
-        W_in_m=factors.keys,
-        W_in_x=factors.values,
-        decay=factors.decay,
-        W_side=factors.R_q @ factors.queries,
-        D=factors.D,
-    )
+def triples(factors: Factors, d_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return value, key and query of each product as rows over [x;1]; R_m must be I."""
+    value, key = extend(factors.values, d_in), extend(factors.keys, d_in)
+    return value, key, extend(factors.R_q @ factors.queries, d_in)
 
 
 def normalised_rnn(rnn: GatedRNN) -> GatedRNN:
-    """The same function with gates of size one and all scale in D, by powers of two."""
-    W_in_m, W_in_x, W_out_m, W_out_x, D, decay = (
-        np.asarray(W, np.float64)
-        for W in (rnn.W_in_m, rnn.W_in_x, rnn.W_out_m, rnn.W_out_x, rnn.D, rnn.decay)
-    )
+    """Return the same function with gates of size one and all scale in D, by powers of two."""
+    W_in_m, W_in_x, decay, W_out_m, W_out_x, D = read_gated_rnn(rnn)
     m, x = power_of_two(W_in_m), power_of_two(W_in_x)
     W_out_m, W_out_x = m * x * W_out_m, m * x * W_out_x
     out_m, out_x = power_of_two(W_out_m), power_of_two(W_out_x)
@@ -70,10 +90,21 @@ def normalised_rnn(rnn: GatedRNN) -> GatedRNN:
 
 
 def memory_roles(factors: Factors) -> tuple[Role, ...]:
-    """A role per memory variable."""
+    """Return a role per memory variable."""
     return tuple(Role("memory", label) for label in factors.memory_labels)
 
 
 def query_roles(factors: Factors) -> tuple[Role, ...]:
-    """A role per query."""
+    """Return a role per query."""
     return tuple(Role("query", label) for label in factors.query_labels)
+
+
+def product_roles(rnn: GatedRNN) -> tuple[Role, ...]:
+    """Return a role per output gate."""
+    return tuple(Role("product", f"gate[{p}]") for p in range(rnn.gate_width))
+
+
+def roles_by_decay(rnn: GatedRNN) -> tuple[Role, ...]:
+    """Return a role per neuron: λ = 0 passes on, anything else remembers."""
+    passing = np.asarray(rnn.decay) == 0
+    return tuple(Role("query" if p else "memory", f"h[{i}]") for i, p in enumerate(passing))

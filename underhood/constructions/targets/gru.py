@@ -1,13 +1,13 @@
 """Gated RNN, and so attention → two GRU layers (against the paper's Table 3).
 
-The paper (Appendix B.4, its Table 3) says that no stack of GRUs computes either: to use z as one
-branch of a product and h̃ as the other, the previous state must not interfere, but unless z = 1 it
-does, through (1 − z)⊙h. The argument overlooks that h̃ may return what leaks: with r = 1 and
-h̃ = tanh(u + h_{t−1}) in its linear range,
+The paper (Appendix B.4, its Table 3) says that no stack of GRUs computes either. Its argument: if z
+is one branch of a product and h̃ the other, the previous state must not interfere, but unless z = 1
+it does, through (1 − z)⊙h. But h̃ can return what leaks: with r = 1 and h̃ = tanh(u + h_{t−1}) in
+its linear range,
 
 h_t = (1 − z)h_{t−1} + z(u + h_{t−1}) = h_{t−1} + z_t u_t,
 
-a sum of products z·u. Nothing has to be forgotten; what a single step added is a difference,
+a sum of products z·u. Nothing has to be forgotten: what one step added is a difference,
 S_t − S_{t−1} = z_t u_t, and a neuron with z = 1 that reads S through V_h holds S_{t−1}. "Computes"
 means what it means for the paper's LSTM and LRU: to any accuracy, as ε → 0 (`product.py`).
 
@@ -24,78 +24,71 @@ layer 2  H_i    z = 1,              h̃ = tanh(λ_i H_i + what x_t adds)  if 0 <
 
 For λ = 1 the sum κ Σ a_a (S_ia − S_v0) is h_i itself. Attention with N products, v distinct values,
 r queries and o outputs takes (nN + v + r) + ((n + 1)N + o) neurons: (nd² + 2d) + ((n + 1)d² + d) in
-the full form. The copies Y_p0 repeat their candidate's row to the letter: value_p carries weights
-of size 1/ε, and its rounding must be the same in both for the difference to cancel it.
+the full form. The copies Y_p0 repeat their candidate's row exactly: value_p has weights of size
+1/ε, and its rounding must be the same in both for the difference to cancel it.
 """
+
+from functools import partial
 
 import numpy as np
 
 from underhood.constructions.construction import Role
 from underhood.constructions.products.gates import distinct, input_gates, output_gates
-from underhood.constructions.products.product import LINEAR, OPEN, Product, sigmoid_epsilon
-from underhood.constructions.sources.factors import power_of_two
-from underhood.layers import GRU, Affine, GatedRNN, Stack
+from underhood.constructions.products.product import OPEN, Product, sigmoid_epsilon
+from underhood.constructions.sources.factors import normalised, power_of_two
+from underhood.constructions.sources.heads import read_gated_rnn
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.targets.gated_rnn import as_normalised_rnn
+from underhood.constructions.targets.gru_rows import HOLD, GRURows
+from underhood.constructions.targets.gru_single import cubic_scale_for, one_gru_layer
+from underhood.layers import Affine, GatedRNN, Stack
 
-# Holders carry sums with weights of size 1/ε, so they get a smaller scale still.
-HOLD = {np.dtype(np.float64): 2.0**-30, np.dtype(np.float32): 2.0**-12}
-
-
-def epsilon_for(order: int, eps: float) -> float:
-    """The balance of truncation and rounding; sums that never fade round more than an LRU's."""
-    return sigmoid_epsilon(order, eps, rounding=20.0, power=1)
-
-
-class Neurons:
-    """Rows of a GRU, collected kind by kind; r is 1 throughout."""
-
-    def __init__(self, width: int, hidden: int):
-        self.U_h, self.U_z = np.zeros((hidden, width)), np.zeros((hidden, width))
-        self.V_h, self.V_z = np.zeros((hidden, hidden)), np.zeros((hidden, hidden))
-        self.b_h, self.b_z = np.zeros(hidden), np.zeros(hidden)
-        self.roles: list[Role] = []
-
-    def add(self, labels: list[Role]) -> np.ndarray:
-        """Indices of the next neurons."""
-        start = len(self.roles)
-        self.roles += labels
-        return np.arange(start, len(self.roles))
-
-    def accumulate(self, at: np.ndarray) -> None:
-        """h̃ returns the state, so that the neuron adds z·u."""
-        self.V_h[at, at] = 1
-
-    def layer(self) -> GRU:
-        """The finished layer."""
-        hidden, width = self.U_h.shape
-        assert len(self.roles) == hidden, "every neuron has a role"
-        return GRU(
-            U_r=np.zeros((hidden, width)),
-            V_r=np.zeros((hidden, hidden)),
-            b_r=np.full(hidden, OPEN),
-            U_h=self.U_h,
-            V_h=self.V_h,
-            b_h=self.b_h,
-            U_z=self.U_z,
-            V_z=self.V_z,
-            b_z=self.b_z,
-        )
+# Sums that never fade round more than an LRU's.
+gru_epsilon = partial(sigmoid_epsilon, rounding=20.0, power=1)
 
 
-def two_gru_layers(
-    rnn: GatedRNN, product: Product, dtype: np.dtype
-) -> tuple[Stack, tuple[Role, ...]]:
-    """Eq. 2 in two layers, any λ in [0, 1]."""
-    small, n = LINEAR[dtype], product.order
-    hold = HOLD[dtype]
+class ToGRU(Target):
+    """Two GRU layers, or one for attention that does not decay."""
+
+    name = "gru"
+    from_attention = (2, 1)
+    from_gated_rnn = (2,)
+    takes = ("form", "order", "epsilon")
+
+    def reasons_against(self, plan: Blueprint) -> list[str]:
+        if plan.attention is None or plan.layers != 1 or not plan.attention.fades:
+            return []
+        return ["One GRU layer only sums (λ = 1), so the source must not decay; use layers=2."]
+
+    def build(self, plan: Blueprint) -> BuiltNetwork:
+        if plan.layers == 1:
+            factors = normalised(plan.factors(direct_reads=True))
+            product = plan.product(gru_epsilon, lambda n: (6 * n + 2) * len(factors.values))
+            cubic = plan.epsilon or cubic_scale_for(product.order, plan.eps)
+            made = one_gru_layer(factors, plan.source.d_in, product, cubic)
+        else:
+            rnn, _ = as_normalised_rnn(plan)
+            product = plan.product(
+                gru_epsilon, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width)
+            )
+            made = two_gru_layers(rnn, product)
+        return plan.finish(*made, product)
+
+
+def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, ...]]:
+    """Compute Eq. 2 in two layers, any λ in [0, 1]."""
+    small, n = product.linear, product.order
+    hold = HOLD[product.dtype]
     weights, total = product.weights, np.sum(product.weights)
-    decay = np.asarray(rnn.decay, np.float64)
+    source = read_gated_rnn(rnn)
+    decay = source.decay
     into, out = input_gates(rnn, split_bias=True), output_gates(rnn)
     rows, lines, neuron = into.products, np.flatnonzero(into.constant), into.neuron
     first, where = into.distinct_values()
     fading = neuron[rows][decay[neuron[rows]] < 1]
     kept = np.flatnonzero((decay > 0) & (decay < 1))
 
-    below = Neurons(rnn.d_in, n * len(rows) + len(first) + len(fading) + len(lines))
+    below = GRURows(rnn.d_in, n * len(rows) + len(first) + len(fading) + len(lines))
     S = below.add([Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in neuron[rows]])
     S = S.reshape(n, len(rows))
     half = below.add([Role("copy", f"h[{neuron[rows[i]]}] half") for i in first])
@@ -104,10 +97,10 @@ def two_gru_layers(
         [Role("memory" if decay[i] == 1 else "query", f"h[{i}]") for i in neuron[lines]]
     )
     for a in range(n):
-        put(below.U_z, below.b_z, S[a], product.scales[a] * into.gate[rows] / into.size[rows, None])
-        put(below.U_h, below.b_h, S[a], small * into.value[rows])
-    put(below.U_h, below.b_h, half, small * into.value[rows[first]])
-    put(below.U_h, below.b_h, now, small * into.size[lines, None] * into.value[lines])
+        below.put_z(S[a], product.scales[a] * into.gate[rows] / into.size[rows, None])
+        below.put_h(S[a], small * into.value[rows])
+    below.put_h(half, small * into.value[rows[first]])
+    below.put_h(now, small * into.size[lines, None] * into.value[lines])
     below.b_z[now] = OPEN
     below.accumulate(np.concatenate([S.ravel(), half, now[decay[neuron[lines]] == 1]]))
     # sums [neuron, unit of layer 1] = ε_v Σ_{s≤t} of its product; holders keep it for a step.
@@ -126,7 +119,7 @@ def two_gru_layers(
     # Without products there is nothing to hold.
     held = rnn.d_out if m else 0
     first_out, where_out = distinct(out.value)
-    above = Neurons(len(below.roles), len(kept) + n * m + len(first_out) + held)
+    above = GRURows(len(below.roles), len(kept) + n * m + len(first_out) + held)
     H = above.add([Role("memory", f"h[{i}]") for i in kept])
     Y = above.add([Role("product", f"gate[{p}] scale {b}") for b in range(n) for p in range(m)])
     Y = Y.reshape(n, m)
@@ -135,33 +128,20 @@ def two_gru_layers(
     carried = np.zeros((len(decay), len(above.roles)))
     carried[kept, H] = decay[kept]
     above.U_h[H], above.V_h[H], above.b_z[H] = arrived[kept], carried[kept], OPEN
-    weighted = np.asarray(rnn.D, np.float64) * out.size
+    weighted = source.D * out.size
     for b in range(n):
         gate = product.scales[b] * out.gate / out.size[:, None] / small
         above.U_z[Y[b]], above.V_z[Y[b]] = gate @ arrived, gate @ carried
         above.U_h[Y[b]], above.V_h[Y[b]] = out.value @ arrived, out.value @ carried
     above.U_h[half_out] = above.U_h[Y[0][first_out]]
     above.V_h[half_out] = above.V_h[Y[0][first_out]]
-    add_diagonal(above.V_h, np.concatenate([Y.ravel(), half_out]))
+    above.accumulate(np.concatenate([Y.ravel(), half_out]))
     readout = np.zeros((rnn.d_out, len(above.roles)))
     for b in range(n):
         readout[:, Y[b]] = weights[b] * weighted / small
     np.add.at(readout.T, half_out[where_out], -total * weighted.T / small)
-    # The holder's own column is still zero here, so that it holds Y alone.
-    # The readout's own scale is taken out of the holder and put back behind it.
-    hold = hold / power_of_two(weighted)
-    above.V_h[before] = hold * small * readout[:held]
-    above.b_z[before] = OPEN
-    readout[np.arange(held), before] = -1 / (hold * small)
+    # The holders' columns are still zero here, so that they hold Y alone.
+    above.hold_outputs(before, readout, product, power_of_two(weighted))
     roles = tuple(below.roles + above.roles)
-    return Stack(None, [below.layer(), above.layer()], Affine(readout)), roles
-
-
-def add_diagonal(matrix: np.ndarray, at: np.ndarray) -> None:
-    """Add 1 to some entries of the diagonal."""
-    matrix[at, at] += 1
-
-
-def put(U: np.ndarray, b: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
-    """Write rows [U|b]."""
-    U[at], b[at] = rows[:, :-1], rows[:, -1]
+    layers = [below.layer(), above.layer()]
+    return Stack(None, layers, Affine(readout), needs_x64=product.needs_x64), roles

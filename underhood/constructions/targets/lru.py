@@ -1,23 +1,24 @@
-"""Gated RNN, and so attention → one LRU In-Out layer or two LRU layers (Appendix B.1).
+"""Gated RNN, and so attention → two LRU layers, or one LRU In-Out layer (Appendix B.1).
 
 A gate σ(W_m x)⊙(W_x x) makes products by the gadget of `product.py`. For the product of
-row p (gate G_p of size κ_p, value V_p) it holds the pairs (W_m; W_x)
+row p (gate G_p of size κ_p, value V_p) it has the pairs (W_m; W_x)
 
 (e_a G_p/κ_p; V_p) for a = 1…n,   (0; V_p) once per distinct V_p,   and (0; 2c V_p) if G_p = c,
 
-so that product_p = κ_p Σ_a a_a (pair_pa − copy_p). The next linear map does that sum: B for the
-input gate, the readout for the output gate (there one copy per output row suffices, because the
-readout can sum before the gate: (0; Σ_p D_op κ_p V_p)).
+so that product_p = κ_p Σ_a a_a (pair_pa − copy_p). The next linear map takes that sum: B for the
+input gate, the readout for the output gate. There one copy per output row is enough, because the
+readout can sum before the gate: (0; Σ_p D_op κ_p V_p).
 
 LRU In-Out: input gate → B → λ → C = I → output gate → readout. Two LRU layers: the first has
 λ = 0 and B = C = I, so that its gate is the input gate; the second is the rest.
 
 Attention with N products, r queries, v distinct values and o outputs: N + r neurons,
 nN + v + r input pairs, nN + o output pairs; the two LRU layers add a neuron per input number.
-A constant in the source rides on an embedding that appends the 1.
+An embedding appends the 1 if the source has a constant.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -25,15 +26,30 @@ from underhood.common.decay import nu_from_decay
 from underhood.constructions.construction import Role
 from underhood.constructions.products.gates import Gates, input_gates, output_gates
 from underhood.constructions.products.product import Product, sigmoid_epsilon
-from underhood.layers import LRU, Affine, GatedRNN, Layer, LRUInOut, Stack
+from underhood.constructions.sources.heads import read_gated_rnn
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.targets.gated_rnn import as_normalised_rnn
+from underhood.layers import LRU, Affine, GatedRNN, Stack
 
 # exp(−100): a phase that is zero to the last bit.
 NO_PHASE = -100.0
 
+lru_epsilon = partial(sigmoid_epsilon, rounding=2.0, power=1)
 
-def epsilon_for(order: int, eps: float) -> float:
-    """The balance of truncation and rounding."""
-    return sigmoid_epsilon(order, eps, rounding=2.0, power=1)
+
+class ToLRU(Target):
+    """Two LRU layers."""
+
+    name = "lru"
+    from_attention = from_gated_rnn = (2,)
+    takes = ("form", "order", "epsilon")
+
+    def build(self, plan: Blueprint) -> BuiltNetwork:
+        rnn, roles = as_normalised_rnn(plan)
+        product = plan.product(lru_epsilon)
+        stack = two_lru_layers(rnn, product)
+        passing = tuple(Role("copy", f"x[{i}]") for i in range(stack.layers[0].neurons))
+        return plan.finish(stack, passing + roles, product)
 
 
 @dataclass(frozen=True)
@@ -45,36 +61,28 @@ class Pairs:
     R: np.ndarray
 
 
-def input_pairs(gates: Gates, product: Product) -> Pairs:
-    """Pairs for g_in, R [rows, pairs]."""
-    p, n = gates.products, product.order
-    first, where = gates.distinct_values()
+def input_pairs(gates: Gates, product: Product, *tags: np.ndarray) -> Pairs:
+    """Return the pairs for g_in; R is [neurons, pairs].
+
+    tags  numbers per gate row; rows that share a copy agree in them too
+    """
+    p, n, neuron = gates.products, product.order, gates.neuron
+    first, where = gates.distinct_values(*tags)
     passed = np.flatnonzero(gates.constant)
-    scaled = gates.gate[p] / gates.size[p, None]
-    width = gates.gate.shape[1]
-    W_m = np.concatenate(
-        [
-            product.scaled(scaled),
-            np.zeros((len(first) + len(passed), width)),
-        ]
-    )
-    W_x = np.concatenate(
-        [
-            np.tile(gates.value[p], (n, 1)),
-            gates.value[p[first]],
-            2 * gates.size[passed, None] * gates.value[passed],
-        ]
-    )
-    R = np.zeros((len(gates.size), len(W_m)))
+    rows = np.concatenate([np.tile(p, n), p[first], passed])
+    copies = np.zeros((len(first) + len(passed), gates.gate.shape[1]))
+    gain = np.concatenate([np.ones(len(rows) - len(passed)), 2 * gates.size[passed]])
+    R = np.zeros((1 + max(neuron, default=-1), len(rows)))
     for a, weight in enumerate(product.weights):
-        R[p, a * len(p) + np.arange(len(p))] = weight * gates.size[p]
-    R[p, n * len(p) + where] = -np.sum(product.weights) * gates.size[p]
-    R[passed, n * len(p) + len(first) + np.arange(len(passed))] = 1
-    return Pairs(W_m, W_x, R)
+        R[neuron[p], a * len(p) + np.arange(len(p))] = weight * gates.size[p]
+    R[neuron[p], n * len(p) + where] = -np.sum(product.weights) * gates.size[p]
+    R[neuron[passed], n * len(p) + len(first) + np.arange(len(passed))] = 1
+    scaled = product.scaled(gates.gate[p] / gates.size[p, None])
+    return Pairs(np.concatenate([scaled, copies]), gain[:, None] * gates.value[rows], R)
 
 
 def output_pairs(gates: Gates, D: np.ndarray, product: Product) -> Pairs:
-    """Pairs for D g_out, R [d_out, pairs]."""
+    """Return the pairs for D g_out; R is [d_out, pairs]."""
     scaled = gates.gate / gates.size[:, None]
     width = gates.gate.shape[1]
     weighted = D * gates.size
@@ -90,50 +98,34 @@ def output_pairs(gates: Gates, D: np.ndarray, product: Product) -> Pairs:
     )
 
 
-def lru_in_out(rnn: GatedRNN, product: Product) -> Stack:
-    """One LRU In-Out layer and a readout."""
-    into = input_pairs(input_gates(rnn), product)
-    out = output_pairs(output_gates(rnn), np.asarray(rnn.D, np.float64), product)
-    embed, W_m, W_x = constant_embedding(into, rnn.d_in)
-    layer = LRUInOut(
-        W_in_m=W_m,
-        W_in_x=W_x,
-        **real_recurrence(np.asarray(rnn.decay, np.float64), into.R),
-        W_m=out.W_m,
-        W_x=out.W_x,
-    )
-    return Stack(embed, [layer], Affine(out.R))
-
-
 def two_lru_layers(rnn: GatedRNN, product: Product) -> Stack:
-    """Two LRU layers and a readout."""
+    """Return two LRU layers and a readout."""
+    weights = read_gated_rnn(rnn)
     into = input_pairs(input_gates(rnn), product)
-    out = output_pairs(output_gates(rnn), np.asarray(rnn.D, np.float64), product)
+    out = output_pairs(output_gates(rnn), weights.D, product)
     embed, W_m, W_x = constant_embedding(into, rnn.d_in)
     # The first layer's neurons pass on the inputs that its gate reads.
     read = np.flatnonzero(np.any(W_m, axis=0) | np.any(W_x, axis=0))
     passing = real_recurrence(np.zeros(len(read)), np.eye(W_m.shape[1])[read])
-    layers: list[Layer] = [
-        LRU(**passing, W_m=W_m[:, read], W_x=W_x[:, read]),
-        LRU(**real_recurrence(np.asarray(rnn.decay, np.float64), into.R), W_m=out.W_m, W_x=out.W_x),
-    ]
-    return Stack(embed, layers, Affine(out.R))
+    below = LRU(**passing, W_m=W_m[:, read], W_x=W_x[:, read])
+    above = LRU(**real_recurrence(weights.decay, into.R), W_m=out.W_m, W_x=out.W_x)
+    return Stack(embed, [below, above], Affine(out.R), needs_x64=product.needs_x64)
 
 
 def constant_embedding(pairs: Pairs, d_in: int) -> tuple[Affine | None, np.ndarray, np.ndarray]:
-    """An embedding that appends the 1, if the gate reads it; and the gate over what it gives."""
+    """Return an embedding that appends the 1 if the gate reads it, and the gate over its output."""
     if not (np.any(pairs.W_m[:, -1]) or np.any(pairs.W_x[:, -1])):
         return None, pairs.W_m[:, :-1], pairs.W_x[:, :-1]
     return append_constant(d_in), pairs.W_m, pairs.W_x
 
 
 def append_constant(d_in: int) -> Affine:
-    """x ↦ [x;1]."""
+    """Return the map x ↦ [x;1]."""
     return Affine(np.eye(d_in + 1, d_in), np.eye(d_in + 1)[d_in])
 
 
 def real_recurrence(decay: np.ndarray, B: np.ndarray) -> dict[str, np.ndarray]:
-    """h = λh + Bu with real λ and ỹ = h, in an LRU's letters."""
+    """Return the weights of h = λh + Bu, ỹ = h, with real λ, in an LRU's letters."""
     n = len(decay)
     return {
         "nu": np.asarray(nu_from_decay(decay, about="LRU")),
@@ -145,8 +137,3 @@ def real_recurrence(decay: np.ndarray, B: np.ndarray) -> dict[str, np.ndarray]:
         "C_im": np.zeros((n, n)),
         "D": np.zeros((n, B.shape[1])),
     }
-
-
-def pass_roles(width: int) -> tuple[Role, ...]:
-    """The first of two LRU layers passes its inputs on."""
-    return tuple(Role("copy", f"x[{i}]") for i in range(width))

@@ -17,34 +17,58 @@ its own input gate. Neurons: (nN + copies + linear rows) + (nm + copies), with a
 value row and a linear row per neuron whose input gate has a constant branch, or two biases.
 """
 
+from functools import partial
+
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.products.gates import distinct, input_gates, lengths, output_gates
-from underhood.constructions.products.product import LINEAR, OPEN, SHUT, Product, sigmoid_epsilon
-from underhood.constructions.sources.factors import Factors
-from underhood.constructions.targets.gated_rnn import extend
+from underhood.constructions.products.gates import (
+    constant_rows,
+    distinct,
+    input_gates,
+    lengths,
+    output_gates,
+)
+from underhood.constructions.products.product import OPEN, SHUT, Product, sigmoid_epsilon
+from underhood.constructions.sources.factors import Factors, normalised
+from underhood.constructions.sources.heads import read_gated_rnn
+from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.targets.gated_rnn import as_normalised_rnn, extend, triples
+from underhood.constructions.targets.lru import input_pairs
 from underhood.layers import LSTM, Affine, GatedRNN, Stack
 
-
-def one_layer_epsilon(order: int, eps: float) -> float:
-    """The balance for one layer, where two sigmoids multiply."""
-    return sigmoid_epsilon(order, eps, rounding=2.3, power=2)
-
-
-def two_layer_epsilon(order: int, eps: float) -> float:
-    """The balance for two layers, one product each; sums over time round more than an LRU's."""
-    return sigmoid_epsilon(order, eps, rounding=4.0, power=1)
+# In one layer two sigmoids multiply. Two layers have one product each, and sums over time round
+# more than an LRU's.
+one_layer_epsilon = partial(sigmoid_epsilon, rounding=2.3, power=2)
+two_layer_epsilon = partial(sigmoid_epsilon, rounding=4.0, power=1)
 
 
-def one_lstm_layer(
-    factors: Factors, d_in: int, product: Product, dtype: np.dtype
-) -> tuple[Stack, tuple[Role, ...]]:
-    """Attention in one layer."""
-    small, n = LINEAR[dtype], product.order
-    value, key, query = (
-        extend(rows, d_in) for rows in (factors.values, factors.keys, factors.R_q @ factors.queries)
-    )
+class ToLSTM(Target):
+    """One LSTM layer for attention, two for a gated RNN."""
+
+    name = "lstm"
+    from_attention = (1, 2)
+    from_gated_rnn = (2,)
+    takes = ("form", "order", "epsilon")
+
+    def build(self, plan: Blueprint) -> BuiltNetwork:
+        if plan.layers == 1:
+            factors = normalised(plan.factors(direct_reads=True))
+            product = plan.product(
+                one_layer_epsilon, lambda n: len(factors.values) * (n * n + 2 * n)
+            )
+            return plan.finish(*one_lstm_layer(factors, plan.source.d_in, product), product)
+        rnn, _ = as_normalised_rnn(plan)
+        product = plan.product(
+            two_layer_epsilon, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width)
+        )
+        return plan.finish(*two_lstm_layers(rnn, product), product)
+
+
+def one_lstm_layer(factors: Factors, d_in: int, product: Product) -> tuple[Stack, tuple[Role, ...]]:
+    """Compute attention in one layer."""
+    small, n = product.linear, product.order
+    value, key, query = triples(factors, d_in)
     kappa, rho = (lengths(rows)[:, None] for rows in (key, query))
     first, where = distinct(np.column_stack([value, factors.decay]))
     v = len(first)
@@ -78,17 +102,18 @@ def one_lstm_layer(
     order = cancelling_order(n, where, v)
     layer = lstm(f=logit(decay[order]), c=small * values[order], g=inputs[order], o=outputs[order])
     labels = factors.memory_labels
-    roles = [Role("memory", f"{one} A{a}{b}") for a in range(n) for b in range(n) for one in labels]
-    roles += [Role("memory", f"{one} B{a}") for a in range(n) for one in labels]
-    roles += [Role("copy", f"{one} C{b}") for b in range(n) for one in labels]
+    roles = [Role("memory", f"{kv} A{a}{b}") for a in range(n) for b in range(n) for kv in labels]
+    roles += [Role("memory", f"{kv} B{a}") for a in range(n) for kv in labels]
+    roles += [Role("copy", f"{kv} C{b}") for b in range(n) for kv in labels]
     roles += [Role("copy", f"{labels[p]} E") for p in first]
-    return Stack(None, [layer], Affine(readout[:, order])), tuple(roles[i] for i in order)
+    stack = Stack(None, [layer], Affine(readout[:, order]), needs_x64=product.needs_x64)
+    return stack, tuple(roles[i] for i in order)
 
 
 def cancelling_order(n: int, where: np.ndarray, v: int) -> np.ndarray:
-    """Neurons A, B, C, E in an order in which the readout's terms cancel as they are summed.
+    """Order the neurons A, B, C, E so that the readout's terms cancel as they are summed.
 
-    Its weights are of size ε⁻², and what a running sum reaches is what it rounds by.
+    The readout's weights are of size ε⁻², and a running sum rounds by the largest value it reaches.
     """
     N = len(where)
     A, B, C = np.split(np.arange(N * (n * n + 2 * n)), [N * n * n, N * (n * n + n)])
@@ -106,13 +131,13 @@ def cancelling_order(n: int, where: np.ndarray, v: int) -> np.ndarray:
 
 
 def logit(decay: np.ndarray) -> np.ndarray:
-    """σ⁻¹(λ), finite where λ is 0 or 1 and σ still gives exactly that."""
+    """Return σ⁻¹(λ); at λ = 0 and 1 it is finite, and σ of it still exactly 0 and 1."""
     with np.errstate(divide="ignore"):
         return np.clip(np.log(decay) - np.log1p(-decay), SHUT, OPEN)
 
 
 def lstm(*, f: np.ndarray, c: np.ndarray, g: np.ndarray, o: np.ndarray) -> LSTM:
-    """A layer without recurrent weights: rows [U|b], and b alone for the forget gate."""
+    """Return a layer without recurrent weights from rows [U|b]; the forget gate has b alone."""
     hidden, width = c.shape
     weights = {"U_f": np.zeros((hidden, width - 1)), "b_f": f}
     for gate, rows in (("c", c), ("g", g), ("o", o)):
@@ -120,33 +145,25 @@ def lstm(*, f: np.ndarray, c: np.ndarray, g: np.ndarray, o: np.ndarray) -> LSTM:
     return LSTM(**weights, **{f"V_{gate}": np.zeros((hidden, hidden)) for gate in "fcgo"})
 
 
-def two_lstm_layers(
-    rnn: GatedRNN, product: Product, dtype: np.dtype
-) -> tuple[Stack, tuple[Role, ...]]:
-    """Eq. 2 in two layers."""
-    small, n = LINEAR[dtype], product.order
-    decay = np.asarray(rnn.decay, np.float64)
+def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, ...]]:
+    """Compute Eq. 2 in two layers."""
+    small, n = product.linear, product.order
+    weights = read_gated_rnn(rnn)
+    decay = weights.decay
     into, out = input_gates(rnn, split_bias=True), output_gates(rnn)
     p, passed, neuron = into.products, np.flatnonzero(into.constant), into.neuron
-    first, where = into.distinct_values(decay[neuron])
+    first, _ = into.distinct_values(decay[neuron])
     # Layer 1: the scaled products, their copies behind a zero gate, and the constant rows.
-    scaled = into.gate[p] / into.size[p, None]
     rows = np.concatenate([np.tile(p, n), p[first], passed])
-    gain = np.concatenate([np.ones(n * len(p) + len(first)), 2 * into.size[passed]])
-    inputs = np.zeros((len(rows), into.gate.shape[1]))
-    inputs[: n * len(p)] = product.scaled(scaled)
+    pairs = input_pairs(into, product, decay[neuron])
     below = lstm(
         f=logit(decay[neuron[rows]]),
-        c=small * gain[:, None] * into.value[rows],
-        g=inputs,
-        o=opened(len(rows), into.gate.shape[1]),
+        c=small * pairs.W_x,
+        g=pairs.W_m,
+        o=constant_rows(len(rows), into.gate.shape[1], OPEN),
     )
     # R turns layer 1's outputs into ε_v h.
-    R = np.zeros((len(decay), len(rows)))
-    for a, weight in enumerate(product.weights):
-        R[neuron[p], a * len(p) + np.arange(len(p))] = weight * into.size[p]
-    R[neuron[p], n * len(p) + where] = -np.sum(product.weights) * into.size[p]
-    R[neuron[passed], n * len(p) + len(first) + np.arange(len(passed))] = 1
+    R = pairs.R
     # Layer 2: the same gadget on W_out, whose copies repeat the candidate's row exactly.
     first_out, where_out = out.distinct_values()
     m = len(out.size)
@@ -159,9 +176,9 @@ def two_lstm_layers(
         f=np.full(len(candidates), SHUT),
         c=extend(candidates, len(rows)),
         g=extend(above_inputs, len(rows)),
-        o=opened(len(candidates), len(rows) + 1),
+        o=constant_rows(len(candidates), len(rows) + 1, OPEN),
     )
-    weighted = np.asarray(rnn.D, np.float64) * out.size / small
+    weighted = weights.D * out.size / small
     shared = np.zeros((len(weighted), len(first_out)))
     np.add.at(shared.T, where_out, -np.sum(product.weights) * weighted.T)
     readout = np.hstack([*(weight * weighted for weight in product.weights), shared])
@@ -170,11 +187,5 @@ def two_lstm_layers(
     roles += [Role("query" if decay[i] == 0 else "memory", f"h[{i}]") for i in neuron[passed]]
     roles += [Role("product", f"gate[{i}] scale {b}") for b in range(n) for i in range(m)]
     roles += [Role("copy", f"gate[{i}] half") for i in first_out]
-    return Stack(None, [below, above], Affine(readout)), tuple(roles)
-
-
-def opened(hidden: int, width: int) -> np.ndarray:
-    """Rows [U|b] of a gate that is always open."""
-    rows = np.zeros((hidden, width))
-    rows[:, -1] = OPEN
-    return rows
+    stack = Stack(None, [below, above], Affine(readout), needs_x64=product.needs_x64)
+    return stack, tuple(roles)

@@ -1,17 +1,17 @@
 """What is in a file, as rows for people: facts, arrays and roles."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
 from underhood.common.decay import decay_from_nu
+from underhood.common.files import Json
 from underhood.layers.base.layer import Layer, parameter_count
 from underhood.layers.files.storage import Contents, take_apart
 
 
-def layer_facts(contents: Contents) -> dict[str, Any]:
-    """Kind and sizes of the layer, and how it was made."""
+def layer_facts(contents: Contents) -> Json:
+    """Return kind and sizes of the layer, and how it was made."""
     layer = contents.layer
     return {
         "kind": type(layer).__name__,
@@ -25,7 +25,7 @@ def layer_facts(contents: Contents) -> dict[str, Any]:
 
 
 def named_arrays(layer: Layer) -> list[tuple[str, np.ndarray]]:
-    """Every array of a layer under its path, λ in place of ν."""
+    """Return every array of a layer under its path, λ in place of ν."""
     arrays: dict[str, np.ndarray] = {}
     take_apart(layer, "", arrays)
     return [
@@ -36,8 +36,8 @@ def named_arrays(layer: Layer) -> list[tuple[str, np.ndarray]]:
     ]
 
 
-def array_rows(layer: Layer) -> list[dict[str, Any]]:
-    """A row per array."""
+def array_rows(layer: Layer) -> list[Json]:
+    """Return a row per array."""
     return [
         {
             "array": name,
@@ -51,8 +51,8 @@ def array_rows(layer: Layer) -> list[dict[str, Any]]:
     ]
 
 
-def role_rows(roles: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-    """A row per kind of role: how many neurons, and the first of them."""
+def role_rows(roles: tuple[tuple[str, str], ...]) -> list[Json]:
+    """Return a row per kind of role: how many neurons, and the first of them."""
     first = dict(reversed(roles))
     counts = Counter(kind for kind, _ in roles)
     return [

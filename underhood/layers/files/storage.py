@@ -23,7 +23,8 @@ import numpy as np
 import safetensors.numpy
 
 from underhood.common.errors import BadInput
-from underhood.common.files import write_atomically
+from underhood.common.files import Json, write_atomically
+from underhood.common.tensors import UnreadableTensors, read_tensors
 from underhood.layers.attention import LinearAttention, MultiHead
 from underhood.layers.base.layer import Layer
 from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN
@@ -40,23 +41,14 @@ DEEPEST = 16
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
-    for kind in (
-        LinearAttention,
-        MultiHead,
-        GatedRNN,
-        SideGatedRNN,
-        DenseGatedRNN,
-        LRU,
-        LRUInOut,
-        LRUInOutMLP,
-        Mamba,
-        MambaBlock,
-        LSTM,
-        GRU,
-        Stack,
-        Affine,
+    for kinds in (
+        (LinearAttention, MultiHead, GatedRNN, SideGatedRNN, DenseGatedRNN, LRU, LRUInOut),
+        (LRUInOutMLP, Mamba, MambaBlock, LSTM, GRU, Stack, Affine),
     )
+    for kind in kinds
 }
+
+TensorDict = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -65,15 +57,15 @@ class Contents:
 
     layer: Layer
     roles: tuple[tuple[str, str], ...]
-    settings: dict[str, Any]
+    settings: Json
 
 
-def save(path: str | os.PathLike[str], what: Any) -> None:
+def save(path: str | os.PathLike[str], what: Any) -> None:  # Any: a layer, or what has a .layer
     """Write a layer, or a construction with its roles and settings; whole or not at all."""
     layer = getattr(what, "layer", what)
     if not isinstance(layer, Layer) or type(layer).__name__ not in KINDS:
         raise BadInput(f"save takes a layer or a construction, not a {type(what).__name__}.")
-    tensors: dict[str, np.ndarray] = {}
+    tensors: TensorDict = {}
     structure = take_apart(layer, "", tensors)
     metadata = {
         "format": "underhood",
@@ -86,47 +78,39 @@ def save(path: str | os.PathLike[str], what: Any) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Layer:
-    """The layer in a file, its weights as NumPy arrays."""
+    """Return the layer in a file, its weights as NumPy arrays."""
     return read(path).layer
 
 
 def read(path: str | os.PathLike[str]) -> Contents:
-    """The layer in a file with its roles and settings; anything wrong with it is one line."""
+    """Return the layer in a file with its roles and settings; refuse a bad file in one line."""
     try:
-        raw = Path(path).read_bytes()
+        tensors, metadata = read_tensors(Path(path))
+        if metadata.get("format") == "underhood":
+            return contents_from(tensors, metadata)
+        return Contents(attention_from(tensors), (), {})
     except OSError as error:
         raise BadInput(f"Cannot read {path}: {error.strerror or error}.") from None
-    try:
-        tensors = safetensors.numpy.load(raw)
-        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-        metadata = header.get("__metadata__") or {}
-    except Exception as error:
-        # Whatever a damaged header makes the parser raise, the file is what is wrong.
-        detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise BadInput(f"{path} is not a readable safetensors file: {detail}.") from None
-    try:
-        if metadata.get("format") != "underhood":
-            return Contents(read_foreign(tensors), (), {})
-        return read_own(tensors, metadata)
+    except UnreadableTensors as error:
+        raise BadInput(f"{path} is not a readable safetensors file: {error}.") from None
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
 
 
-def read_foreign(tensors: dict[str, np.ndarray]) -> LinearAttention:
-    """Attention weights written by somebody else."""
+def attention_from(tensors: TensorDict) -> LinearAttention:
+    """Make attention of tensors that somebody else wrote."""
     needed, optional = {"W_V", "W_K", "W_Q"}, {"b_V", "b_K", "b_Q", "decay"}
-    missing, extra = needed - tensors.keys(), tensors.keys() - needed - optional
-    if missing or extra:
-        found = ", ".join(sorted(tensors)[:8]) or "nothing"
+    if needed - tensors.keys() or tensors.keys() - needed - optional:
+        names = ", ".join(sorted(tensors)[:8]) or "nothing"
         raise BadInput(
             "it was not written by underhood, and attention weights need the tensors W_V, W_K "
-            f"and W_Q (optional b_V, b_K, b_Q, decay) and no others; it holds {found}."
+            f"and W_Q (optional b_V, b_K, b_Q, decay) and no others; it holds {names}."
         )
     return LinearAttention(**tensors)
 
 
-def read_own(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> Contents:
-    """A file of ours, checked as if somebody had edited it."""
+def contents_from(tensors: TensorDict, metadata: dict[str, str]) -> Contents:
+    """Make the layer of a file of ours, checked as if somebody had edited the file."""
     version = str(metadata.get("version", "missing"))
     if version != str(FORMAT_VERSION):
         raise BadInput(
@@ -153,29 +137,36 @@ def read_own(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> Conten
     return Contents(layer, named, settings)
 
 
-def take_apart(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
-    """A value as JSON, its arrays collected under their paths."""
+# Any: JSON on the way out and in, and on the other side whatever a layer's field holds.
+def take_apart(value: Any, path: str, tensors: TensorDict) -> Any:  # Any: see above
+    """Return a value as JSON; its arrays are collected in `tensors` under their paths."""
     if eqx.is_array(value):
         tensors[path] = np.asarray(value, order="C")
         return "tensor"
     if isinstance(value, eqx.Module):
-        inner = {
-            field.name: take_apart(getattr(value, field.name), join(path, field.name), tensors)
-            for field in dataclasses.fields(value)
-        }
+        names = [field.name for field in dataclasses.fields(value)]
+        inner = {n: take_apart(getattr(value, n), child_path(path, n), tensors) for n in names}
         return {"kind": type(value).__name__, "fields": inner}
     if isinstance(value, tuple):
-        return [take_apart(one, join(path, str(i)), tensors) for i, one in enumerate(value)]
+        return [take_apart(v, child_path(path, str(i)), tensors) for i, v in enumerate(value)]
     return {"value": value}
 
 
 def put_together(
-    spec: Any, path: str, tensors: dict[str, np.ndarray], depth: int, *, checked: bool = True
-) -> Any:
-    """The inverse of `take_apart`; uses up the tensors."""
+    spec: Any,  # Any: see above
+    path: str,
+    tensors: TensorDict,
+    depth: int,
+    *,
+    checked: bool = True,
+) -> Any:  # Any: see above
+    """Undo `take_apart`; used tensors are removed from `tensors`.
 
-    def inner(one: Any, name: str) -> Any:
-        return put_together(one, join(path, name), tensors, depth + 1, checked=checked)
+    checked  run the checks of the layers
+    """
+
+    def inner(part: Any, name: str) -> Any:
+        return put_together(part, child_path(path, name), tensors, depth + 1, checked=checked)
 
     if depth > DEEPEST:
         raise BadInput(f"its layers are nested more than {DEEPEST} deep.")
@@ -184,7 +175,7 @@ def put_together(
             raise BadInput(f"the tensor {path} is missing.")
         return tensors.pop(path)
     if isinstance(spec, list):
-        return tuple(inner(one, str(i)) for i, one in enumerate(spec))
+        return tuple(inner(part, str(i)) for i, part in enumerate(spec))
     if "value" in spec:
         return spec["value"]
     if spec["kind"] not in KINDS:
@@ -193,20 +184,14 @@ def put_together(
     expected = {field.name for field in dataclasses.fields(kind)}
     if set(spec["fields"]) != expected:
         raise BadInput(f"{spec['kind']} must have the fields {', '.join(sorted(expected))}.")
-    fields = {name: inner(one, name) for name, one in spec["fields"].items()}
-    return restore(kind, fields, checked=checked)
-
-
-def restore(kind: type, fields: dict[str, Any], *, checked: bool) -> Any:
-    """A module from its fields as they are stored (ν, not λ), with all of its checks."""
+    # Fields as they are stored: ν, not the λ that the constructor takes.
     module: Any = object.__new__(kind)
-    for name, value in fields.items():
-        object.__setattr__(module, name, value)
-    for ancestor in reversed(kind.__mro__) if checked else ():
-        if "__check_init__" in vars(ancestor):
-            vars(ancestor)["__check_init__"](module)
+    for name, part in spec["fields"].items():
+        object.__setattr__(module, name, inner(part, name))
+    if checked:
+        module.__check_init__()
     return module
 
 
-def join(path: str, name: str) -> str:
+def child_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name

@@ -1,12 +1,12 @@
 """Gated RNN, and so attention → one LRU In-Out layer whose gates are MLPs (Appendix B.1).
 
-The paper says that this layer cannot, having no products. That holds for ReLU, and here is a proof:
-an output of the layer is a composition of linear maps and ReLUs, so a piecewise linear function of
-the tokens so far, while attention is a homogeneous cubic polynomial of them, W_V(Σ x xᵀ)M x_t. On
-some open set the first is linear; a polynomial that is linear there is linear everywhere, and a
-homogeneous cubic is that only if it is zero, that is if W_V = 0 or M = 0.
+The paper says that this layer cannot compute attention, because it has no products. That holds for
+ReLU. Proof: an output of the layer is a composition of linear maps and ReLUs, so a piecewise linear
+function of the tokens so far. Attention is a homogeneous cubic polynomial of them,
+W_V(Σ x xᵀ)M x_t. On some open set the first is linear. A polynomial that is linear there is linear
+everywhere, and a homogeneous cubic is linear only if it is zero, that is if W_V = 0 or M = 0.
 
-With a smooth activation φ it can, in the sense ε → 0 in which the LSTM and the LRU can. Let
+With a smooth activation φ it can, in the limit ε → 0, as the LSTM and the LRU can. Let
 F(z) = φ(b + z) + φ(b − z), which is even: F(z) = 2φ(b) + φ″(b) z² + O(z⁴). Then
 
 a·c = ¼[(a + c)² − (a − c)²],   (a + c)² − (a − c)² ← Σ_i w_i [F(e_i(a + c)) − F(e_i(a − c))],
@@ -25,8 +25,16 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from underhood.constructions.construction import Role
-from underhood.constructions.products.gates import Gates, input_gates, output_gates
-from underhood.constructions.products.product import amplification, balanced, lagrange_at_zero
+from underhood.constructions.products.gates import Gates, constant_rows, input_gates, output_gates
+from underhood.constructions.products.product import (
+    Product,
+    amplification,
+    balanced,
+    lagrange_at_zero,
+)
+from underhood.constructions.sources.heads import read_gated_rnn
+from underhood.constructions.target import FORMS, Blueprint, BuiltNetwork, Target
+from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.constructions.targets.lru import append_constant, real_recurrence
 from underhood.layers import Affine, GatedRNN, LRUInOutMLP, Stack
 
@@ -57,8 +65,36 @@ SMOOTH = {
 }
 
 
-def epsilon_for(order: int, eps: float, activation: str) -> float:
-    """The balance; where φ(b) = 0 the hidden units are small and rounding grows as ε⁻¹ only."""
+class ToLRUInOutMLP(Target):
+    """One layer with a smooth activation; ReLU computes nothing but zero attention."""
+
+    name = "lru_in_out_mlp"
+    from_attention = from_gated_rnn = (1,)
+    takes = ("form", "order", "epsilon", "activation")
+
+    def reasons_against(self, plan: Blueprint) -> list[str]:
+        # Every network can compute attention that is zero.
+        heads = plan.attention
+        zero = heads is not None and len(FORMS["minimal"](heads, True).values) == 0
+        if plan.activation is None or plan.activation in SMOOTH or zero:
+            return []
+        return [
+            f"An output of the layer with {plan.activation} is a piecewise linear function of "
+            "the tokens, so linear on some open set. Attention is a homogeneous cubic polynomial "
+            "of them and Eq. 2 in general a quartic, which are linear on no open set unless they "
+            "are zero. A smooth activation works to any accuracy: "
+            f"use activation={' or '.join(map(repr, SMOOTH))}."
+        ]
+
+    def build(self, plan: Blueprint) -> BuiltNetwork:
+        rnn, _ = as_normalised_rnn(plan)
+        activation = plan.activation or "gelu"
+        product = plan.product(lambda order, eps: mlp_epsilon(order, eps, activation))
+        return plan.finish(*one_mlp_layer(rnn, product, activation), product)
+
+
+def mlp_epsilon(order: int, eps: float, activation: str) -> float:
+    """Balance truncation and rounding, which grows as ε⁻¹ only where φ(b) = 0: units are small."""
     curve = SMOOTH.get(activation, SMOOTH["gelu"])
     vanishing = activation in ("gelu", "silu")
     return balanced(
@@ -70,9 +106,6 @@ def epsilon_for(order: int, eps: float, activation: str) -> float:
     )
 
 
-PIECEWISE_LINEAR = {"relu"}
-
-
 @dataclass(frozen=True)
 class Hidden:
     """An MLP: hidden units over [signal; 1], and what they sum up to."""
@@ -81,17 +114,17 @@ class Hidden:
     W_2: np.ndarray
 
 
-def squares(
-    first: np.ndarray, second: np.ndarray, order: int, epsilon: float, curve: Curve
+def products_by_squares(
+    first: np.ndarray, second: np.ndarray, product: Product, curve: Curve
 ) -> Hidden:
-    """Products of unit-size rows; the rows' last column reads the constant 1."""
-    scales = epsilon * np.arange(1, order + 1) / order
-    weights = lagrange_at_zero(order) / (4 * curve.bend * scales**2)
+    """Multiply rows of size one; with a bias, their last column reads the constant 1."""
+    weights = lagrange_at_zero(product.order) / (4 * curve.bend * product.scales**2)
     bias = np.zeros_like(first)
-    if curve.bias:
+    # Without rows there may be no column for the bias either.
+    if len(first):
         bias[:, -1] = curve.bias
     units, sums = [], []
-    for scale, weight in zip(scales, weights, strict=True):
+    for scale, weight in zip(product.scales, weights, strict=True):
         for total, sign in ((first + second, 1), (first - second, -1)):
             units += [bias + scale * total, bias - scale * total]
             sums += [np.diag(np.full(len(first), sign * weight))] * 2
@@ -99,41 +132,34 @@ def squares(
 
 
 def passes(rows: np.ndarray, curve: Curve) -> Hidden:
-    """Rows handed on as they are."""
+    """Pass rows on as they are."""
     identity = np.eye(len(rows)) / curve.slope
     return Hidden(
         np.concatenate([curve.delta * rows, -curve.delta * rows]), np.hstack([identity, -identity])
     )
 
 
-def scaled_products(gates: Gates, order: int, epsilon: float, curve: Curve) -> Hidden:
-    """gate·value for every row, each branch at size one inside the MLP."""
-    made = squares(
-        gates.gate / gates.size[:, None],
-        gates.value / gates.value_size[:, None],
-        order,
-        epsilon,
-        curve,
-    )
+def scaled_products(gates: Gates, product: Product, curve: Curve) -> Hidden:
+    """Return gate·value for every row, each branch at size one inside the MLP."""
+    first, second = gates.gate / gates.size[:, None], gates.value / gates.value_size[:, None]
+    made = products_by_squares(first, second, product, curve)
     return Hidden(made.W_1, (gates.size * gates.value_size)[:, None] * made.W_2)
 
 
-def lru_in_out_mlp(
-    rnn: GatedRNN, order: int, epsilon: float, activation: str
+def one_mlp_layer(
+    rnn: GatedRNN, product: Product, activation: str
 ) -> tuple[Stack, tuple[Role, ...]]:
-    """Eq. 2 in one layer with a smooth activation."""
+    """Compute Eq. 2 in one layer with a smooth activation."""
     # Without a smooth activation the source is zero, and no unit will be bent.
     curve = SMOOTH.get(activation, SMOOTH["gelu"])
-    into = input_gates(rnn)
+    weights, into = read_gated_rnn(rnn), input_gates(rnn)
     p, passed = into.products, np.flatnonzero(into.constant)
     chosen = Gates(*(getattr(into, field.name)[p] for field in fields(into)))
-    made = scaled_products(chosen, order, epsilon, curve)
+    made = scaled_products(chosen, product, curve)
     kept = passes(into.size[passed, None] * into.value[passed], curve)
     # Only an activation that is bent away from zero needs the constant in the second MLP.
     ones = 1 if curve.bias and len(rnn.W_out_m) else 0
-    one = np.zeros((ones, rnn.d_in + 1))
-    one[:, -1] = 1
-    constant = passes(one, curve)
+    constant = passes(constant_rows(ones, rnn.d_in + 1), curve)
     # Neurons in the source's order, and the constant last.
     hidden = rnn.neurons + ones
     W_in_1 = np.concatenate([made.W_1, kept.W_1, constant.W_1])
@@ -143,24 +169,19 @@ def lru_in_out_mlp(
     W_in_2[rnn.neurons :, len(made.W_1) + len(kept.W_1) :] = constant.W_2
     out = output_gates(rnn)
     if ones:
-        out = replace(out, gate=append_zero(out.gate), value=append_zero(out.value))
-    made_out = scaled_products(out, order, epsilon, curve)
+        # No row reads the constant.
+        wider = {name: np.pad(getattr(out, name), ((0, 0), (0, 1))) for name in ("gate", "value")}
+        out = replace(out, **wider)
+    made_out = scaled_products(out, product, curve)
     layer = LRUInOutMLP(
         W_in_1=W_in_1,
         W_in_2=W_in_2,
-        **real_recurrence(
-            np.append(np.asarray(rnn.decay, np.float64), np.zeros(ones)), np.eye(hidden)
-        ),
+        **real_recurrence(np.append(weights.decay, np.zeros(ones)), np.eye(hidden)),
         W_out_1=made_out.W_1,
         W_out_2=made_out.W_2,
         activation=activation,
     )
     roles = [Role("query" if i in passed else "memory", f"h[{i}]") for i in range(rnn.neurons)]
     roles += [Role("copy", "1")] * ones
-    readout = Affine(np.asarray(rnn.D, np.float64))
-    return Stack(append_constant(rnn.d_in), [layer], readout), tuple(roles)
-
-
-def append_zero(rows: np.ndarray) -> np.ndarray:
-    """Rows that do not read the constant."""
-    return np.pad(rows, ((0, 0), (0, 1)))
+    embed, readout = append_constant(rnn.d_in), Affine(weights.D)
+    return Stack(embed, [layer], readout, needs_x64=product.needs_x64), tuple(roles)

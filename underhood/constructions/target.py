@@ -1,0 +1,198 @@
+"""What a target is: a kind of network, the sources and options it takes, and its builder.
+
+`Target.plan` refuses what was asked for, with all reasons at once, or fills in the defaults.
+`Target.build` turns the plan into the finished network with a role per neuron.
+A new target is a file in `targets/` with a subclass of `Target`, and a line in the registry there.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from underhood.common.errors import BadInput, check_name, refuse
+from underhood.common.numbers import number_problems, whole_problems
+from underhood.constructions.construction import Role, Source
+from underhood.constructions.impossibility import ImpossibleConstruction
+from underhood.constructions.products.product import Product
+from underhood.constructions.sources.factors import (
+    Factors,
+    compact,
+    full,
+    low_rank,
+    per_head,
+    reasons_against_compact,
+)
+from underhood.constructions.sources.heads import Attention, read_attention
+from underhood.constructions.sources.minimal import minimal
+from underhood.layers import GatedRNN, Layer
+from underhood.layers.lru import ACTIVATIONS
+
+FORMS: dict[str, Callable[[Attention, bool], Factors]] = {
+    "full": per_head(full),
+    "compact": per_head(compact),
+    "low_rank": per_head(low_rank),
+    "minimal": minimal,
+}
+
+# An LSTM or GRU of n neurons stores n² numbers per recurrent matrix, so the default order stops
+# where a network would become unwieldy.
+SENSIBLE_NEURONS = 1500
+
+
+@dataclass(frozen=True)
+class BuiltNetwork:
+    """A finished network and a role per neuron; `product` if sigmoids were linearised."""
+
+    layer: Layer
+    roles: tuple[Role, ...]
+    product: Product | None = None
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A source and the caller's choices; `Target.plan` fills in form and layers.
+
+    dtype           precision of the network
+    form            how attention is written as products
+    order, epsilon  of the linearisation; None: the best for the dtype and the size
+    layers          recurrent layers, one above the other
+    activation      of an MLP; None: the target's default
+    """
+
+    source: Source
+    dtype: np.dtype
+    form: str | None = None
+    order: int | None = None
+    epsilon: float | None = None
+    layers: int | None = None
+    activation: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.form is not None:
+            check_name("form", self.form, FORMS)
+        if self.activation is not None:
+            check_name("activation", self.activation, ACTIVATIONS)
+        problems = [] if self.order is None else whole_problems(most=8, order=self.order)
+        problems += [] if self.layers is None else whole_problems(most=2, layers=self.layers)
+        if self.epsilon is not None:
+            problems += number_problems(least=1e-12, most=10.0, epsilon=self.epsilon)
+        refuse(problems, about="compile")
+
+    @cached_property
+    def attention(self) -> Attention | None:
+        """The source's heads; None if the source is a gated RNN."""
+        return None if isinstance(self.source, GatedRNN) else read_attention(self.source)
+
+    @property
+    def eps(self) -> float:
+        """Rounding in the network's precision."""
+        return float(np.finfo(self.dtype).eps)
+
+    def factors(self, *, direct_reads: bool) -> Factors:
+        """Write the attention as memory, queries and products.
+
+        direct_reads  every product reads one memory variable
+        """
+        assert self.attention is not None and self.form is not None
+        return FORMS[self.form](self.attention, direct_reads)
+
+    def product(
+        self,
+        epsilon_for: Callable[[int, float], float],
+        neurons_at: Callable[[int], int] | None = None,
+    ) -> Product:
+        """Choose order and ε, unless given; a higher order than the default gains hardly anything.
+
+        epsilon_for  the best ε at an order and eps
+        neurons_at   the network's size at an order, if it grows too large at high ones
+        """
+        order = self.order
+        if order is None:
+            order = 3 if self.dtype == np.float64 else 4
+            while order > 1 and neurons_at is not None and neurons_at(order) > SENSIBLE_NEURONS:
+                order -= 1
+        epsilon = epsilon_for(order, self.eps) if self.epsilon is None else self.epsilon
+        return Product(order, epsilon, self.dtype)
+
+    def finish(
+        self, layer: Layer, roles: tuple[Role, ...], product: Product | None = None
+    ) -> BuiltNetwork:
+        """Give the network its precision; refuse weights that are not finite there."""
+        layer = jax.tree.map(
+            lambda leaf: np.asarray(leaf, self.dtype) if eqx.is_inexact_array(leaf) else leaf, layer
+        )
+        if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(layer)):
+            raise BadInput(f"The network's weights do not fit into {self.dtype}.")
+        return BuiltNetwork(layer, roles, product)
+
+
+class Target(ABC):
+    """A kind of network that sources are compiled into.
+
+    from_attention, from_gated_rnn  how many layers it may take, the default first; (): impossible
+    takes                           options that it takes besides `layers`
+    not_from_gated_rnn              why a gated RNN is no source for it
+    """
+
+    name: ClassVar[str]
+    from_attention: ClassVar[tuple[int, ...]]
+    from_gated_rnn: ClassVar[tuple[int, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ("form",)
+    not_from_gated_rnn: ClassVar[str] = (
+        "A gated RNN has an output gate over two state vectors, which this target lacks."
+    )
+
+    @property
+    def linearised(self) -> bool:
+        """Whether the network uses sigmoids as products, so that it is exact only as ε → 0."""
+        return "epsilon" in self.takes
+
+    @abstractmethod
+    def build(self, plan: Blueprint) -> BuiltNetwork:
+        """Return the finished network."""
+
+    def reasons_against(self, plan: Blueprint) -> list[str]:
+        """List what this target has against a source, beyond what holds for all targets."""
+        return []
+
+    def plan(self, asked: Blueprint) -> Blueprint:
+        """Choose what is left open, or raise ImpossibleConstruction with all reasons."""
+        attention = asked.attention
+        possible = self.from_gated_rnn if attention is None else self.from_attention
+        reasons = self.reasons_against_options(asked)
+        if not possible:
+            reasons.append(self.not_from_gated_rnn)
+        elif asked.layers is not None and asked.layers not in possible:
+            counts = " or ".join(map(str, possible))
+            plural = "s" * (possible != (1,))
+            reasons.append(f"It takes {counts} layer{plural}, not {asked.layers}.")
+        reasons += self.reasons_against(asked)
+        if reasons:
+            raise ImpossibleConstruction(f"{type(asked.source).__name__} → {self.name}", reasons)
+        has_form = attention is not None and "form" in self.takes
+        form = asked.form or "minimal" if has_form else None
+        return replace(asked, form=form, layers=asked.layers or possible[0])
+
+    def reasons_against_options(self, asked: Blueprint) -> list[str]:
+        """List the options that the target or the source has no use for."""
+        reasons = []
+        if asked.form is not None and asked.attention is None:
+            reasons.append(
+                "form= says how attention is written as products; a gated RNN has its own."
+            )
+        elif asked.form is not None and "form" not in self.takes:
+            reasons.append("form= has no meaning for this target, which holds x kᵀ whole.")
+        elif asked.form == "compact" and asked.attention is not None:
+            reasons += reasons_against_compact(asked.attention)
+        given = [name for name in ("order", "epsilon") if getattr(asked, name) is not None]
+        if given and not self.linearised:
+            reasons.append(f"The target is exact, so {' and '.join(given)} cannot be set.")
+        if asked.activation is not None and "activation" not in self.takes:
+            reasons.append("activation= belongs to lru_in_out_mlp.")
+        return reasons
