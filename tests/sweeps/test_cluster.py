@@ -31,7 +31,7 @@ from underhood.experiments.running.runner import run_all
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.dask.dispatch import DIED, Call, Dispatcher, Job, Lost
 from underhood.sweeps.engines import Local, Outcome
-from underhood.sweeps.runs import train_on
+from underhood.sweeps.assembly import train_on
 from underhood.sweeps.store import Store
 from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import plan

@@ -30,7 +30,7 @@ from underhood.training.recipes import Recipe
 from underhood.training.run import Run
 from underhood.training.step import ALIVE, State, with_teacher
 from underhood.training.storage import folder as storage
-from underhood.training.storage.sketches import sketch
+from underhood.training.storage.checksums import sketch
 
 # A chunk lasts about this long: often enough for the bar and for Ctrl-C, seldom enough that
 # writing a checkpoint (at most a twentieth of the time) does not count.

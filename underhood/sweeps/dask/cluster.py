@@ -28,7 +28,7 @@ from underhood.sweeps.dask.scheduler import SILENCE
 from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.dask.worker import MEMORY
 from underhood.sweeps.engines import Outcome, Progress, Tell
-from underhood.sweeps.runs import train_on
+from underhood.sweeps.assembly import train_on
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, Work, work

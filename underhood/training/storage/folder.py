@@ -26,7 +26,7 @@ import safetensors.numpy
 from underhood.common.errors import BadInput
 from underhood.common.files import as_json, write_atomically
 from underhood.common.provenance import provenance
-from underhood.training.storage.sketches import alike
+from underhood.training.storage.checksums import alike
 
 VERSION = 1
 KEPT = 2
