@@ -29,9 +29,11 @@ from jax.experimental.compilation_cache import compilation_cache
 from killable import STEPS, make_student, make_task, train
 
 import underhood as uh
-from underhood.training.ensemble import Ensemble
-from underhood.training.members import combine
-from underhood.training.storage import folder as storage
+from underhood.training.arrangement import Arrangement, first_group_state
+from underhood.training.ensemble import describe_members
+from underhood.training.storage import checkpoints as storage
+from underhood.training.storage.checksums import arrays_checksum
+from underhood.training.storage.settings import begin_run
 
 pytestmark = pytest.mark.usefixtures("unhooked")
 
@@ -113,7 +115,7 @@ def assert_whole(folder: Path) -> None:
         metadata = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
         assert int(metadata["step"]) == int(path.stem)
         tensors = safetensors.numpy.load(raw)
-        assert storage.checksum(tensors, int(path.stem)) == metadata["sha256"]
+        assert arrays_checksum(tensors, int(path.stem)) == metadata["sha256"]
     for path in folder.glob("*.safetensors"):
         assert safetensors.numpy.load(path.read_bytes())
 
@@ -202,7 +204,7 @@ def test_thirty_kills_change_no_bit(straight, forks, tmp_path) -> None:
         assert_whole(folder)
         kept = steps_kept(folder)
         assert (kept[0] if kept else 0) >= before
-        assert len(kept) <= storage.KEPT + 1
+        assert len(kept) <= storage.KEPT_CHECKPOINTS + 1
         if alive:
             kills += 1
             resumed_from.add(before)
@@ -216,7 +218,7 @@ def test_thirty_kills_change_no_bit(straight, forks, tmp_path) -> None:
     assert forks.ended() == {"status": 0, "error": ""}
     assert_same(uh.Run.load(folder), straight)
     assert not hidden(folder)
-    assert len(steps_kept(folder)) == storage.KEPT
+    assert len(steps_kept(folder)) == storage.KEPT_CHECKPOINTS
     assert len(resumed_from) >= 6
     assert in_writing >= 3
     assert at_the_end >= 1
@@ -250,7 +252,7 @@ def test_a_file_that_may_not_be_written_is_said_in_one_line(straight, forks, tmp
     ending = forks.ended()
     assert ending["status"] == 1
     assert re.fullmatch(
-        r"OSError: \[Errno 27\] File too large; .* was not written.* stands\. Make room and run "
+        r"OSError: \[Errno 27\] File too large; .* was not written.* are whole\. Make room and run "
         r"the same call again to go on: '.*0000000001\.safetensors'",
         ending["error"],
     )
@@ -267,11 +269,11 @@ def test_a_file_that_may_not_be_written_is_said_in_one_line(straight, forks, tmp
 @pytest.fixture
 def no_training(monkeypatch, finished, stopped) -> None:
     # What the module shares is trained before this forbids it.
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is left to train")
 
-    monkeypatch.setattr(Ensemble, "arrange", refuse)
-    monkeypatch.setattr(Ensemble, "advance", refuse)
+    monkeypatch.setattr(killable.training(), "arrange", refuse)
+    monkeypatch.setattr(Arrangement, "advance", refuse)
 
 
 def test_a_finished_run_is_loaded_and_not_trained(straight, finished, no_training) -> None:
@@ -342,7 +344,7 @@ def test_foreign_students_are_loaded_with_what_made_them(foreign, no_training) -
 def test_an_unfinished_run_is_not_loaded(tmp_path) -> None:
     with pytest.raises(uh.BadInput, match="holds no run"):
         uh.Run.load(tmp_path)
-    storage.begin(tmp_path, {}, {})
+    begin_run(tmp_path, {}, {})
     with pytest.raises(uh.BadInput, match="is not finished; call train again"):
         uh.Run.load(tmp_path)
 
@@ -378,15 +380,15 @@ def chunks_of(monkeypatch, seconds: float) -> None:
 def noted_steps(monkeypatch, after: Callable[[int], None] = lambda chunk: None) -> list[int]:
     """Where chunks begin, from now on; `after` is called at the end of each, with its number."""
     starts: list[int] = []
-    advance = Ensemble.advance
+    advance = Arrangement.advance
 
-    def noted(self: Ensemble, states: Any, start: int, stop: int) -> Any:
+    def noted(self: Arrangement, states: Any, start: int, stop: int) -> Any:
         starts.append(start)
         states = advance(self, states, start, stop)
         after(len(starts))
         return states
 
-    monkeypatch.setattr(Ensemble, "advance", noted)
+    monkeypatch.setattr(Arrangement, "advance", noted)
     return starts
 
 
@@ -547,11 +549,9 @@ def test_a_damaged_checkpoint_is_passed_over(
 def test_no_flipped_bit_gets_past_the_checksum(stopped, caplog, tmp_path) -> None:
     folder = shutil.copytree(stopped, tmp_path / "run")
     newest, before = storage.checkpoints(folder)
-    members, teachers = combine(2, 4, None, make_task())
-    recipe = uh.Recipe.fast(STEPS, batch=4)
-    ensemble = Ensemble(make_student, members, teachers, make_task(), recipe, jax.random.key(0))
-    ensemble.groups = ((0,), (1,))
-    like = ensemble.first_states()
+    recipe, key = uh.Recipe.fast(STEPS, batch=4), jax.random.key(0)
+    ensemble = describe_members(make_student, make_task(), recipe, widths=4, seeds=2, key=key)
+    like = [first_group_state(ensemble, (number,)) for number in range(2)]
     wholes = {int(path.stem): storage.read_checkpoint(path, like)[1] for path in (newest, before)}
     raw, rng = newest.read_bytes(), np.random.default_rng(0)
     header = header_of(raw)

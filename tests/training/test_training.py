@@ -1,7 +1,6 @@
 """Ensembles: every member trains as it would alone, padded or not, beside healthy and lost ones."""
 
 import dataclasses
-import sys
 
 import equinox as eqx
 import jax
@@ -13,16 +12,13 @@ import pytest
 import underhood as uh
 from underhood.common.errors import BadInput
 from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStudent
-from underhood.training import Adam, Constant, Cosine, Fade, First, evaluate
-from underhood.training.ensemble import Ensemble
-from underhood.training.grouping import MOST_PADDING, Parts, group
-from underhood.training.members import Member, combine
-from underhood.training.padding import cut, mask_of, pad
+from underhood.training import Adam, Constant, Cosine, Fade, First, evaluate, evaluation
+from underhood.training.arrangement import arrange
+from underhood.training.ensemble import Parts, describe_members
+from underhood.training.grouping import MOST_PADDING, cut, group, mask_of, pad
+from underhood.training.members import combine
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
-
-# The module, which `underhood.training.training` the function hides.
-training = sys.modules["underhood.training.training"]
 
 KEY = jax.random.key(3)
 D = 2
@@ -123,11 +119,11 @@ def test_schedules(schedule, values):
 
 
 def test_the_first_steps_of_a_recipe_are_its_first_steps(tmp_path):
-    whole, members = RECIPE, (Member(0, 4),)
+    whole = RECIPE
     with jax.enable_x64(True):
-        ensemble = Ensemble(gated, members, (), TASK, whole, KEY)
-        ensemble.arrange(1, None, None)
-        (expected,) = ensemble.models(ensemble.advance(ensemble.first_states(), 0, 5))
+        arranged = arrange(describe_members(gated, TASK, whole, widths=4, key=KEY), lanes=1)
+        (state,) = arranged.by_member(arranged.advance(arranged.first_states(), 0, 5))
+        expected = arranged.ensemble.students[0].student(state.weights)
     # Twice, because the second reads the recipe that the first has kept.
     for _ in range(2):
         assert_same(train(recipe=whole.first(5), out=tmp_path).models[0], expected)
@@ -168,7 +164,7 @@ PADDED = {
 @pytest.fixture
 def unjudged(monkeypatch):
     """Leave out the losses on fresh sequences, which compile a program for every width."""
-    monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"loss": 1.0})
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_, **__: {"loss": 1.0})
 
 
 @pytest.mark.usefixtures("unjudged")
@@ -283,13 +279,11 @@ def test_members_share_programs_up_to_a_limit_of_padding():
 
 
 def test_memory_is_predicted_and_groups_are_made_to_fit():
-    members, teachers = combine(8, 4, None, TASK)
+    ensemble = describe_members(gated, TASK, RECIPE, widths=4, seeds=8, key=KEY)
 
     def arranged(memory):
         with jax.enable_x64(True):
-            ensemble = Ensemble(gated, members, teachers, TASK, RECIPE, KEY)
-            ensemble.arrange(8, None, memory)
-        return ensemble
+            return arrange(ensemble, lanes=8, memory=memory)
 
     assert [len(one) for one in arranged(None).groups] == [8]
     program = arranged(None).programs[0].memory_analysis()
