@@ -170,7 +170,7 @@ def reproduce_command(command: Reproduce) -> int:
     from underhood.report.build import build, is_report
     from underhood.report.terminal import console, details, summary_table, verdict_table
     from underhood.results.files import find
-    from underhood.sweeps.commands import engine_of
+    from underhood.sweeps.engines import engine_of
 
     for name in command.names:
         if name not in (*EXPERIMENTS, "all"):
@@ -254,10 +254,12 @@ def report_command(command: Report) -> int:
 
 def sweep_command(command: Sweep) -> int:
     from underhood.report.terminal import console, plain_table
-    from underhood.sweeps.commands import cost, engine_of, planned, summary
-    from underhood.sweeps.display import Display
+    from underhood.sweeps.cost import cost_in_words
+    from underhood.sweeps.display import SweepDisplay
+    from underhood.sweeps.engines import engine_of
+    from underhood.sweeps.store import Store
     from underhood.sweeps.study_files import load_study
-    from underhood.sweeps.sweeping import sweep
+    from underhood.sweeps.sweeping import plan_sweep, sweep
 
     if command.most < 1:
         raise BadInput(f"--most must be at least 1, not {command.most}.")
@@ -265,20 +267,20 @@ def sweep_command(command: Sweep) -> int:
     out = command.out or Path("results") / command.file.stem
     engine = engine_of(command)
     with engine as opened:
-        units = planned(study, out, opened, command.most)
         if command.plan:
+            units = plan_sweep(study, out, opened, command.most)
             told = [{"unit": str(unit), "students": len(unit.addresses)} for unit in units]
             console().print(plain_table(told) if told else "Nothing is left to do.")
             if units:
-                print(cost(study, units))
+                print(cost_in_words(study, units))
             return 0
-        with Display(len(units)) as display:
+        with SweepDisplay() as display:
             done = sweep(study, out, opened, most=command.most, watch=display)
     for unit, reason in done.failed.items():
         print(f"underhood: {unit} failed: {reason.rstrip('.')}.", file=sys.stderr)
-    console().print(plain_table(summary(out, study)))
+    console().print(plain_table(Store(out).summary(study)))
     units_done = f"{done.done} unit{'' if done.done == 1 else 's'} done"
-    print(f"{units_done}, {len(done.failed)} failed, {done.before} students were there")
+    print(f"{units_done}, {len(done.failed)} failed, {done.before} students were already finished")
     print(f"{done.table}: a row per student")
     return 0 if done.complete else 1
 

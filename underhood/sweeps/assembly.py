@@ -1,112 +1,87 @@
-"""A run whose members an engine trains: the same folder and the same `Run` as `train` gives.
+"""A run that an engine trains in units: the same folder and the same `Run` as `train` gives.
 
-While it is trained its units lie in DIR/sweep, and are found there after a crash; once all are
-there they are put together and the folder is as any other run's.
+While it is trained its units lie in DIR/sweep, and are found there after a crash. Once all are
+finished they are put together, and the folder is like that of any other run.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 
 from underhood.common.errors import BadInput
+from underhood.common.files import Json
 from underhood.common.provenance import provenance
-from underhood.sweeps.engines import Engine
+from underhood.sweeps.engines import Engine, Progress
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.sweeping import sweep
-from underhood.sweeps.units import MOST, Unit, plan
+from underhood.sweeps.units import Unit
 from underhood.training.run import Run
-from underhood.training.storage import folder as storage
-from underhood.training.training import settings_of
+from underhood.training.storage.folder import is_finished, opened_folder
+from underhood.training.storage.settings import check_same_settings, settings_of
 
-UNITS = "sweep"
+SWEEP_FOLDER = "sweep"
 
 
-def train_on(
-    engine: Engine, study: Study, folder: Path, progress: Callable[[float, float], None]
-) -> Run:
-    """The run of a study with one kind of student: trained, continued, or read."""
+def train_in_units(engine: Engine, study: Study, folder: Path, progress: Progress) -> Run:
+    """Train the one student of a study in units, go on with it, or read the finished run."""
     ((name, make_student),) = study.students.items()
-    settings = settings_of(
-        make_student,
-        study.task,
-        study.recipe,
-        widths=study.widths,
-        seeds=study.seeds,
-        axes=study.axes,
-        key=jax.random.key(study.key),
-    )
-    storage.make_folder(folder)
-    with storage.locked(folder):
-        storage.agree_or_none(folder, settings)
-        if (folder / "members.json").exists():
+    settings = settings_of(study.ensemble(name))
+    with opened_folder(folder):
+        check_same_settings(folder, settings)
+        if is_finished(folder):
             return Run.load(folder, make_student)
-        found = trained(engine, study, folder / UNITS, progress)
-        run = together(found, list(study.addresses(name).values()), settings)
-        storage.begin(folder, run.settings, run.provenance)
+        units = {"planned": 0, "done": 0}
+
+        def watch(unit: Unit, event: str, worker: str) -> None:
+            if event in units:
+                units[event] += 1
+            if event != "planned":
+                progress(units["done"], max(units["planned"], 1))
+
+        # More units than workers, because they end at different times, and to show progress.
+        swept = sweep(study, folder / SWEEP_FOLDER, engine, workers=2 * engine.workers, watch=watch)
+        for unit, reason in swept.failed.items():
+            raise RuntimeError(f"{len(swept.failed)} units failed, the first, {unit}: {reason}")
+        trained = Store(folder / SWEEP_FOLDER).load_all(make_student)
+        run = put_units_together(trained, list(study.addresses(name).values()), settings)
         run.save(folder)
-        shutil.rmtree(folder / UNITS, ignore_errors=True)
+        shutil.rmtree(folder / SWEEP_FOLDER, ignore_errors=True)
         return run
 
 
-def trained(
-    engine: Engine, study: Study, folder: Path, progress: Callable[[float, float], None]
-) -> list[Run]:
-    """All units of a study; raises with the reason of one that failed."""
-    finished = Store(folder).finished()
-    ours = {one for name in study.students for one in study.addresses(name).values()}
-    # More than workers, because they end at different times, and so that there is progress to see.
-    workers = 2 * engine.workers
-    units = len(plan(study, finished & ours, workers=workers, memory=engine.memory))
-    done = 0
-
-    def watch(unit: Unit, what: str, where: str) -> None:
-        nonlocal done
-        done += what == "done"
-        progress(done, max(units, 1))
-
-    swept = sweep(study, folder, engine, most=MOST, workers=workers, watch=watch)
-    for unit, reason in swept.failed.items():
-        raise RuntimeError(f"{len(swept.failed)} units failed, the first, {unit}: {reason}")
-    (make_student,) = study.students.values()
-    return [
-        Run.load(path.parent, make_student)
-        for path in sorted((folder / "units").glob("[!.]*/members.json"))
-    ]
-
-
-def together(found: list[Run], addresses: list[str], settings: dict[str, Any]) -> Run:
-    """One run from those of its units, its members in their order."""
-    rows: dict[str, tuple[dict[str, Any], np.ndarray, Any]] = {}
-    groups: list[list[str]] = []
-    for unit in found:
-        names = [row["address"] for row in unit.rows]
-        rows |= dict(zip(names, zip(unit.rows, unit.losses, unit.models, strict=True), strict=True))
-        groups += [[names[place] for place in group] for group in unit.settings["grouping"]]
-    missing = [one for one in addresses if one not in rows]
-    if missing:
+def put_units_together(units: Sequence[Run], addresses: list[str], settings: Json) -> Run:
+    """Return one run of the members with these addresses, in this order."""
+    members = {
+        row.pop("address"): (row, losses, model)
+        for unit in units
+        for row, losses, model in zip(map(dict, unit.rows), unit.losses, unit.models, strict=True)
+    }
+    if missing := [address for address in addresses if address not in members]:
         raise BadInput(f"{len(missing)} students of the run are missing; run the same call again.")
+    rows, losses, models = zip(*(members[address] for address in addresses), strict=True)
     place = {address: number for number, address in enumerate(addresses)}
-    ordered = [rows[address] for address in addresses]
-    grouping = [[place[one] for one in group if one in place] for group in groups]
-    hidden = ("student", "address")
+    groups = (
+        [
+            place[unit.rows[number]["address"]]
+            for number in group
+            if unit.rows[number]["address"] in place
+        ]
+        for unit in units
+        for group in unit.settings["grouping"]
+    )
     return Run(
-        rows=tuple(
-            {name: value for name, value in row.items() if name not in hidden}
-            for row, _, _ in ordered
-        ),
-        steps=found[0].steps,
-        losses=np.stack([losses for _, losses, _ in ordered]),
-        models=[model for _, _, model in ordered],
-        settings=settings | {"grouping": [group for group in grouping if group]},
+        rows=tuple({name: row[name] for name in row if name != "student"} for row in rows),
+        steps=units[0].steps,
+        losses=np.stack(losses),
+        models=list(models),
+        settings=settings | {"grouping": [group for group in groups if group]},
         provenance={
             **provenance(),
-            "workers": sorted({unit.provenance["device"] for unit in found}),
-            "predicted_bytes": max(unit.provenance["predicted_bytes"] for unit in found),
-            "seconds": round(sum(unit.provenance["seconds"] for unit in found), 2),
+            "workers": sorted({unit.provenance["device"] for unit in units}),
+            "predicted_bytes": max(unit.provenance["predicted_bytes"] for unit in units),
+            "seconds": round(sum(unit.provenance["seconds"] for unit in units), 2),
         },
     )

@@ -4,30 +4,37 @@ Local     in this process, one unit after the other; what was stopped goes on wh
 Cluster   on dask.distributed (`dask/cluster.py`)
 """
 
+import contextlib
 import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import jax
-
-from underhood.common.errors import reason_of
+from underhood.common.errors import BadInput, reason_of
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
-from underhood.training import Run, train
 from underhood.training.device import free_memory
+from underhood.training.run import Run
+from underhood.training.training import train_members
 
-# Told (unit, what happened to it, where): "running", "done", "retried", "failed".
-Tell = Callable[[Unit, str, str], None]
-# Called with what is done so far, of how much.
+# Called with (unit, event, worker); events are planned, running, done, retried and failed.
+Watch = Callable[[Unit, str, str], None]
+# Called with (done so far, all there is to do).
 Progress = Callable[[float, float], None]
+
+ENGINES = ("local", "dask")
+# Options of the command line that mean nothing without dask.
+DASK_OPTIONS = (
+    *("workers", "address", "jobqueue", "needs", "insecure"),
+    *("tls_ca", "tls_cert", "tls_key"),
+)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class UnitOutcome:
     """A unit's files, or why it has none; where it ran, for how long, and how often."""
 
     unit: Unit
@@ -55,34 +62,36 @@ class Engine(Protocol):
         """Bytes that a unit may take where there is least; None: not known."""
 
     def run(
-        self, study: Study, units: Sequence[Unit], store: Store, tell: Tell
-    ) -> Iterator[Outcome]:
+        self, study: Study, units: Sequence[Unit], store: Store, tell: Watch
+    ) -> Iterator[UnitOutcome]:
         """Yield the outcome of every unit, as they finish."""
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
-        """Train the one student of a study at all widths, axes and seeds, or go on, or read it.
+        """Train the one student of a study at all widths, axes and seeds; go on if it was begun.
 
-        folder    keeps the run, whoever trains it: any engine goes on with what is finished there
-        progress  called with what is done so far, of how much
+        folder    keeps the run in the same form whoever trains it
         """
 
 
 @dataclass(frozen=True)
 class Local:
-    """Units in this process."""
+    """Training in this process.
 
+    progress  whether a bar shows the steps of a unit; None: where stderr is a terminal
+    """
+
+    progress: bool | None = None
     workers: int = field(default=1, init=False)
     concurrent: bool = field(default=False, init=False)
-    progress: Any = None
 
     @property
     def memory(self) -> int | None:
         return free_memory()
 
     def run(
-        self, study: Study, units: Sequence[Unit], store: Store, tell: Tell
-    ) -> Iterator[Outcome]:
-        """One after the other; a unit that fails does not stop the rest."""
+        self, study: Study, units: Sequence[Unit], store: Store, tell: Watch
+    ) -> Iterator[UnitOutcome]:
+        """Train one unit after the other; a unit that fails does not stop the rest."""
         for unit in units:
             tell(unit, "running", "here")
             began = time.monotonic()
@@ -93,23 +102,34 @@ class Local:
                 if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                     error.filename = error.filename or str(store.folder)
                     raise
-                yield Outcome(unit, None, reason_of(error))
+                yield UnitOutcome(unit, None, reason_of(error))
                 continue
-            yield Outcome(unit, files, seconds=time.monotonic() - began)
+            yield UnitOutcome(unit, files, seconds=time.monotonic() - began)
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
-        """As a whole, with checkpoints."""
-        (make_student,) = study.students.values()
-        run = train(
-            make_student,
-            study.task,
-            study.recipe,
-            widths=study.widths,
-            seeds=study.seeds,
-            axes=study.axes,
-            key=jax.random.key(study.key),
-            out=folder,
-            progress=progress,
-        )
+        """Train all members by one call, with checkpoints."""
+        (student,) = study.students
+        run = train_members(study.ensemble(student), out=folder, progress=progress)
         progress(1.0, 1.0)
         return run
+
+
+def engine_of(options: object) -> contextlib.AbstractContextManager[Engine]:
+    """Return the engine that a command asks for, to be entered.
+
+    options  an object with the fields `engine` and DASK_OPTIONS
+    """
+    given = vars(options)
+    if given["engine"] not in ENGINES:
+        raise BadInput(f"--engine is {' or '.join(ENGINES)}, not {given['engine']!r}.")
+    dask_options = {name: given[name] for name in DASK_OPTIONS}
+    if given["engine"] == "local":
+        for name, value in dask_options.items():
+            if value not in (None, False):
+                option = name.replace("_", "-")
+                raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
+        return contextlib.nullcontext(Local())
+    # Here, because dask.distributed is an extra.
+    from underhood.sweeps.dask.cluster import cluster_of
+
+    return cluster_of(**dask_options).opened()

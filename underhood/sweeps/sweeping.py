@@ -1,21 +1,28 @@
-"""Running a study: plan, run, keep what comes, say what failed. Nothing finished is done again."""
+"""Running a study: plan, train, keep, report failures. Nothing finished is trained again."""
 
+import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from underhood.common.errors import refuse
 from underhood.common.files import as_json
-from underhood.sweeps.engines import Engine, Outcome
+from underhood.common.numbers import whole_problems
+from underhood.sweeps.engines import Engine, Local, UnitOutcome, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
-from underhood.sweeps.units import MOST, Unit, plan
+from underhood.sweeps.units import MOST_STUDENTS, Unit, plan
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did: units that were there, done now, and failed with the reason."""
+    """What a sweep did.
+
+    before  students that were already finished
+    done    units trained now
+    failed  units that failed, with the reason
+    table   a CSV file with a row per student
+    """
 
     before: int
     done: int
@@ -25,30 +32,37 @@ class Swept:
 
     @property
     def complete(self) -> bool:
+        """Whether every student is trained."""
         return not self.failed
 
 
 def sweep(
     study: Study,
-    folder: Path,
-    engine: Engine,
+    folder: str | os.PathLike[str],
+    engine: Engine | None = None,
     *,
-    most: int = MOST,
+    most: int = MOST_STUDENTS,
     workers: int | None = None,
-    watch: Callable[[Unit, str, str], None] | None = None,
+    watch: Watch | None = None,
 ) -> Swept:
-    """Train what is not there yet and keep it in a folder; this process is the only writer.
+    """Train the students of a study that are not finished yet, and keep them in a folder.
 
-    workers   plan for so many; None: for those that the engine has
+    engine   who trains; None: this process. A Cluster must be opened first
+    most     students that one unit of work may hold
+    workers  plan for so many; None: for those that the engine has
+    watch    called with (unit, event, worker) whenever something happens to a unit
     """
+    refuse(whole_problems(most=most), about="sweep")
+    engine, tell = engine or Local(), watch or (lambda unit, event, worker: None)
     began = time.monotonic()
-    tell = watch or (lambda unit, what, where: None)
-    addresses = {one for name in study.students for one in study.addresses(name).values()}
-    with Store(folder).opened(study.described | {"students": list(study.students)}) as store:
-        finished = store.finished() & addresses
+    description = study.description | {"students": list(study.students)}
+    with Store(Path(folder)).opened(description) as store:
+        finished = store.finished() & study.all_addresses()
         units = plan(
             study, finished, workers=workers or engine.workers, most=most, memory=engine.memory
         )
+        for unit in units:
+            tell(unit, "planned", "")
         failed: dict[Unit, str] = {}
         done = 0
         for outcome in engine.run(study, units, store, tell):
@@ -56,19 +70,20 @@ def sweep(
                 failed[outcome.unit] = outcome.reason
                 tell(outcome.unit, "failed", outcome.worker)
                 continue
-            store.write(outcome.unit, with_origin(outcome))
+            store.write(outcome.unit, {"origin.json": origin_of(outcome), **outcome.files})
             done += 1
             tell(outcome.unit, "done", outcome.worker)
-        table = store.write_table(addresses)
+        table = store.write_table(study)
     return Swept(len(finished), done, failed, table, time.monotonic() - began)
 
 
-def with_origin(outcome: Outcome) -> dict[str, bytes]:
-    """The files, with a note of where and how often the unit ran."""
-    assert outcome.files is not None
-    origin: dict[str, Any] = {
-        "worker": outcome.worker,
-        "seconds": round(outcome.seconds, 3),
-        "attempts": outcome.attempts,
-    }
-    return {"origin.json": as_json(origin), **outcome.files}
+def plan_sweep(study: Study, folder: Path, engine: Engine, most: int) -> list[Unit]:
+    """Return the units that `sweep` would train; nothing is written."""
+    finished = Store(folder).finished()
+    return plan(study, finished, workers=engine.workers, most=most, memory=engine.memory)
+
+
+def origin_of(outcome: UnitOutcome) -> bytes:
+    """Return origin.json: where and how often a unit ran, and how long."""
+    seconds = round(outcome.seconds, 3)
+    return as_json({"worker": outcome.worker, "seconds": seconds, "attempts": outcome.attempts})
