@@ -76,12 +76,12 @@ def beside(act, cluster: Cluster):
 
 
 def losses_in(folder) -> dict[str, float]:
-    return {row["address"]: row["loss"] for _, rows in Store(folder).units() for row in rows}
+    return {row["address"]: row["loss"] for row in Store(folder).all_rows()}
 
 
 def all_there_once(folder, own: Study, without: int = 0) -> None:
     """Every result exactly once, whole, and nothing else."""
-    rows = [row for _, rows in Store(folder).units() for row in rows]
+    rows = [row for row in Store(folder).all_rows()]
     addresses = set(own.addresses("gated").values())
     assert len(rows) == len({row["address"] for row in rows}) == len(addresses) - without
     assert {row["address"] for row in rows} <= addresses
@@ -93,7 +93,7 @@ def all_there_once(folder, own: Study, without: int = 0) -> None:
 def all_tiny_there_once(folder, own: Study, without: int = 0) -> None:
     """The same for `tiny`, whose results say whose they are."""
     all_there_once(folder, own, without)
-    rows = [row for _, rows in Store(folder).units() for row in rows]
+    rows = [row for row in Store(folder).all_rows()]
     assert [row["loss"] for row in rows] == [row["seed"] / 7 for row in rows]
 
 

@@ -30,8 +30,8 @@ import underhood as uh
 from underhood.experiments.running.runner import run_all
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.dask.dispatch import DIED, Call, Dispatcher, Job, Lost
-from underhood.sweeps.engines import Local, Outcome
-from underhood.sweeps.assembly import train_on
+from underhood.sweeps.engines import Local, UnitOutcome
+from underhood.sweeps.assembly import train_in_units
 from underhood.sweeps.store import Store
 from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import plan
@@ -133,7 +133,7 @@ def test_units_that_always_fail_are_reported_and_the_rest_completes(tmp_path) ->
         done = sweep(own, tmp_path, cluster, most=1)
     reasons = {unit.seeds[0]: reason for unit, reason in done.failed.items()}
     assert reasons == {
-        5: "its workers died, every time it was tried",
+        5: "its worker died every time it was tried",
         7: "ValueError: seven is not wanted",
     }
     all_tiny_there_once(tmp_path, own, without=2)
@@ -168,10 +168,10 @@ class Broken:
 
     def run(self, study, units, store, tell):
         for unit in units:
-            yield Outcome(unit, None, "not today")
+            yield UnitOutcome(unit, None, "not today")
 
     def train(self, study, folder, progress):
-        return train_on(self, study, folder, progress)
+        return train_in_units(self, study, folder, progress)
 
 
 def test_an_experiment_whose_units_fail_does_not_stop_the_others(tmp_path, capsys) -> None:

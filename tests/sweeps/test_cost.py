@@ -9,13 +9,21 @@ import pytest
 
 import underhood as uh
 from underhood.experiments.protocols.architectures import ARCHITECTURES
-from underhood.layers.base.recurrence import doubling, linear_recurrence, scan, traced_for
+from underhood.layers.base.recurrence import doubling, linear_recurrence, scan
 from underhood.sweeps import Study
-from underhood.sweeps.commands import cost
-from underhood.sweeps.cost import CORE, H200, Device, Step, cost_of, hours, seconds_of, step_of
+from underhood.sweeps.cost import (
+    CORE,
+    H200,
+    Device,
+    Step,
+    cost_in_words,
+    cost_of,
+    hours,
+    seconds_of,
+    step_of,
+)
 from underhood.sweeps.units import bytes_of, plan
-from underhood.training.ensemble import Ensemble
-from underhood.training.members import Member
+from underhood.training.arrangement import arrange
 
 TASK = uh.tasks.TeacherStudent.random(1, length=4, key=jax.random.key(0))
 RECIPE = uh.Recipe.fast(steps=4, batch=2)
@@ -56,11 +64,8 @@ def test_the_bytes_foreseen_are_not_less_than_training_takes() -> None:
     task = uh.tasks.TeacherStudent.random(3, length=16, key=jax.random.key(0))
     for architecture in (ARCHITECTURES[0], ARCHITECTURES[3], ARCHITECTURES[5]):
         own = Study(task, {"s": architecture.make(task, 1)}, uh.Recipe(steps=1), widths=(32,))
-        make, key = own.students["s"], jax.random.key(0)
-        ensemble = Ensemble(make, (Member(0, 32),), (), task, own.recipe, key)
-        ensemble.arrange(None, None, None)
-        foreseen = bytes_of(own, "s", 32)
-        assert ensemble.bytes <= foreseen <= 40 * ensemble.bytes
+        needed = arrange(own.ensemble("s")).bytes
+        assert needed <= bytes_of(own, "s", 32) <= 40 * needed
 
 
 def test_a_trace_is_counted() -> None:
@@ -99,14 +104,14 @@ def test_a_step_costs_more_with_more_of_anything(device: Device) -> None:
 def test_a_step_is_traced_as_its_device_would_run_it() -> None:
     inputs, decay = jnp.ones((16, 2)), jnp.full(2, 0.5)
 
-    def traced(form=None) -> str:
-        return str(jax.make_jaxpr(lambda u: linear_recurrence(decay, u, form=form))(inputs))
+    def traced(**options) -> str:
+        return str(jax.make_jaxpr(lambda u: linear_recurrence(decay, u, **options))(inputs))
 
-    with traced_for("gpu"):
-        assert traced() == traced(doubling) != traced(scan)
-    with traced_for("cpu"):
-        assert traced() == traced(scan)
-    assert traced() == traced(scan)
+    assert traced(backend="gpu") == traced(form=doubling) != traced(form=scan)
+    assert traced(backend="cpu") == traced(form=scan) == traced()
+    # The device of a step is the backend of its trace.
+    both = [step_of(study(), "gated", 2, device).launches for device in (H200, CORE)]
+    assert both[0] != both[1]
 
 
 def test_units_cost_what_the_formula_says() -> None:
@@ -143,5 +148,5 @@ def test_an_h200_takes_what_is_foretold() -> None:
 
 def test_every_kind_has_its_hours() -> None:
     own = study(students={"lstm": lstm})
-    said = cost(own, plan(own))
+    said = cost_in_words(own, plan(own))
     assert "H200-hours" in said and "core-hours" in said and "nan" not in said

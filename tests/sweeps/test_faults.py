@@ -206,7 +206,7 @@ def test_no_scheduler_any_more_is_one_line(tmp_path, monkeypatch) -> None:
 
         def end(cluster, stop):
             # All are found by now.
-            monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 5)
+            monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 5)
             stop.wait(4)
             inner.processes.closing.set()
             for name in inner.processes.names():

@@ -46,7 +46,7 @@ def process(module: str, *words: str):
     command = [
         sys.executable,
         "-m",
-        f"underhood.sweeps.{module}",
+        f"underhood.sweeps.dask.{module}",
         *words,
         "--with-parent",
         str(os.getpid()),
@@ -64,12 +64,12 @@ def options(tls: Certificates) -> tuple[str, ...]:
 
 
 def made(folder) -> Certificates:
-    certificates.make(folder)
-    return Certificates(*(str(folder / name) for name in certificates.FILES))
+    certificates.make_certificates(folder)
+    return Certificates(*(str(folder / name) for name in certificates.CERTIFICATE_FILES))
 
 
 def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 5)
+    monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 5)
     ours, others = made(tmp_path / "ours"), made(tmp_path / "others")
     port = free_port()
     address = f"tls://127.0.0.1:{port}"
@@ -93,11 +93,11 @@ def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
             assert worker.wait(60) != 0
         # With ours it may, and clients without it still may not.
         held.enter_context(process("worker", address, "--name", "ours", *options(ours)))
-        monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 60)
+        monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 60)
         with Cluster(address=address, tls=ours, work=tiny).opened() as cluster:
             done = sweep(study(seeds=3), tmp_path / "out", cluster, most=1)
         assert done.complete
-        monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 1)
+        monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 1)
         for tls, where in ((others, address), (Certificates(), plain)):
             with (
                 pytest.raises(BadInput, match="does not answer"),
@@ -108,7 +108,7 @@ def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
 
 
 def run(module: str, *words: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", f"underhood.sweeps.{module}", *words]
+    command = [sys.executable, "-m", f"underhood.sweeps.dask.{module}", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -206,19 +206,19 @@ def test_workers_come_back_when_their_scheduler_does(tmp_path) -> None:
 
 def test_certificates_are_made_once_and_kept_private(tmp_path, capsys) -> None:
     folder = tmp_path / "tls"
-    assert certificates.main([str(folder)]) == 0
+    assert certificates.certificates_command([str(folder)]) == 0
     assert f"--tls-ca {folder / 'ca.pem'}" in capsys.readouterr().out
     assert os.stat(folder).st_mode & 0o077 == 0
-    for name in certificates.FILES:
+    for name in certificates.CERTIFICATE_FILES:
         assert os.stat(folder / name).st_mode & 0o077 == 0
-    assert certificates.main([str(folder)]) == 2
+    assert certificates.certificates_command([str(folder)]) == 2
     assert "holds ca.pem already" in capsys.readouterr().err
-    assert certificates.main([]) == certificates.main(["--help"]) == 2
+    assert certificates.certificates_command([]) == certificates.certificates_command(["--help"]) == 2
 
 
 @pytest.mark.chaos
 def test_units_go_to_workers_that_offer_what_they_need(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 15)
+    monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 15)
     own = study(seeds=6)
     with Cluster(count=1, work=tiny).opened() as plain:
         address = plain.processes.address
@@ -227,7 +227,7 @@ def test_units_go_to_workers_that_offer_what_they_need(tmp_path, monkeypatch) ->
                 assert sweep(own, tmp_path / "big", cluster, most=1).complete
             origins = [one.read_text() for one in tmp_path.glob("big/units/*/origin.json")]
             assert len(origins) == 6 and all('"big"' in text for text in origins)
-            monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 2)
+            monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 2)
             with (
                 pytest.raises(BadInput, match="no worker that offers gpu"),
                 Cluster(address=address, needs="gpu").opened(),

@@ -17,8 +17,8 @@ from underhood.sweeps import Study
 from underhood.sweeps import study as studies
 from underhood.sweeps.dask.remote import unwrapped, wrapped
 from underhood.sweeps.dask.security import Certificates, check_address
-from underhood.sweeps.descriptions import described
-from underhood.sweeps.engines import Local, Outcome
+from underhood.sweeps.descriptions import describe
+from underhood.sweeps.engines import Local, UnitOutcome
 from underhood.sweeps.store import Store
 from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import Unit, plan, work
@@ -161,8 +161,7 @@ def trained() -> tuple[Study, list[Unit], list[dict[str, bytes]]]:
 class Canned:
     """An engine that gives back what it was given, in the order given."""
 
-    workers = 1
-    memory = None
+    workers, memory, concurrent, train = 1, None, False, None
 
     def __init__(self, outcomes):
         self.outcomes = outcomes
@@ -173,7 +172,7 @@ class Canned:
 
 def test_a_unit_is_kept_once_and_found_again(trained, tmp_path) -> None:
     own, (first, second), (files, others) = trained
-    engine = Canned([Outcome(first, files), Outcome(first, files), Outcome(second, others)])
+    engine = Canned([UnitOutcome(first, files), UnitOutcome(first, files), UnitOutcome(second, others)])
     done = sweep(own, tmp_path, engine, most=1)
     assert (done.done, done.before, done.complete) == (3, 0, True)
     assert len(list((tmp_path / "units").iterdir())) == 2
@@ -205,13 +204,13 @@ def test_a_full_disk_leaves_nothing_half_written(trained, tmp_path, monkeypatch)
         real(handle)
 
     monkeypatch.setattr("os.fsync", fsync)
-    engine = Canned([Outcome(first, files), Outcome(second, others)])
+    engine = Canned([UnitOutcome(first, files), UnitOutcome(second, others)])
     with pytest.raises(OSError, match="No space"):
         sweep(own, tmp_path, engine, most=1)
     kept = [path.name for path in (tmp_path / "units").iterdir()]
     assert kept == [first.name]
     monkeypatch.setattr("os.fsync", real)
-    assert sweep(own, tmp_path, Canned([Outcome(second, others)]), most=1).before == 1
+    assert sweep(own, tmp_path, Canned([UnitOutcome(second, others)]), most=1).before == 1
     assert Store(tmp_path).finished() == addresses(own)
 
 
@@ -227,7 +226,7 @@ def test_what_a_killed_writer_left_is_cleared(trained, tmp_path) -> None:
     left.mkdir(parents=True)
     (left / "members.json").write_text("{")
     assert Store(tmp_path).finished() == set()
-    sweep(own, tmp_path, Canned([Outcome(first, files)]))
+    sweep(own, tmp_path, Canned([UnitOutcome(first, files)]))
     assert not left.exists()
 
 
@@ -235,7 +234,7 @@ def test_what_a_killed_writer_left_is_cleared(trained, tmp_path) -> None:
 @pytest.mark.parametrize("left", [None, 0, 10, -2])
 def test_a_unit_that_was_spoilt_is_put_aside_and_trained_anew(trained, tmp_path, name, left):
     own, (first, second), (files, others) = trained
-    both = Canned([Outcome(first, files), Outcome(second, others)])
+    both = Canned([UnitOutcome(first, files), UnitOutcome(second, others)])
     sweep(own, tmp_path, both, most=1)
     table, spoilt = (tmp_path / "table.csv").read_bytes(), tmp_path / "units" / first.name / name
     if left is None:
@@ -243,7 +242,7 @@ def test_a_unit_that_was_spoilt_is_put_aside_and_trained_anew(trained, tmp_path,
     else:
         os.truncate(spoilt, left if left >= 0 else spoilt.stat().st_size + left)
     assert Store(tmp_path).finished() == set(second.addresses)
-    again = sweep(own, tmp_path, Canned([Outcome(first, files)]), most=1)
+    again = sweep(own, tmp_path, Canned([UnitOutcome(first, files)]), most=1)
     assert (again.before, again.done) == (1, 1)
     assert (tmp_path / "table.csv").read_bytes() == table
     assert [one.name for one in (tmp_path / "damaged").iterdir()] == [first.name]
@@ -319,7 +318,7 @@ def test_a_file_is_swept_and_not_swept_again(tmp_path, monkeypatch, capsys) -> N
     assert "1 unit done, 0 failed" in said.out and "1 of 1 units" in said.err
     kept = {path: path.stat().st_mtime_ns for path in Path("results/mine/units").rglob("*")}
     assert main(["sweep", "mine.py"]) == 0
-    assert "0 units done, 0 failed, 2 students were there" in capsys.readouterr().out
+    assert "0 units done, 0 failed, 2 students were already finished" in capsys.readouterr().out
     assert kept == {path: path.stat().st_mtime_ns for path in Path("results/mine/units").rglob("*")}
 
 
@@ -336,10 +335,10 @@ BAD = {
     "sweep mine.py --workers 2": "--workers is for --engine dask",
     "sweep mine.py --most 0": "--most must be at least 1",
     "sweep mine.py --out mine.py": "is a file",
-    "sweep mine.py --out foreign": "holds other things",
+    "sweep mine.py --out foreign": "holds other files",
     "sweep mine.py --engine dask --address tcp://10.0.0.1:1": "neither loopback nor protected",
     "sweep mine.py --engine dask": "takes one of --workers N, --address",
-    "sweep mine.py --engine dask --workers 0": "--workers must be at least 1",
+    "sweep mine.py --engine dask --workers 0": "workers is 0; give a whole number of at least 1",
 }
 
 
@@ -369,7 +368,7 @@ def test_bad_input_is_one_line_and_writes_nothing(words: str, tmp_path, monkeypa
 
 def test_numbers_of_the_table_are_those_of_the_units(trained, tmp_path) -> None:
     own, units, files = trained
-    done = sweep(own, tmp_path, Canned(list(map(Outcome, units, files))), most=1)
+    done = sweep(own, tmp_path, Canned(list(map(UnitOutcome, units, files))), most=1)
     import pandas
 
     table = pandas.read_csv(done.table).sort_values("seed")
@@ -415,17 +414,17 @@ def holding(value):
     "student", [student_by_helper, student_by_class, student_that_names_itself]
 )
 def test_what_a_function_names_in_its_file_is_part_of_it(student, monkeypatch) -> None:
-    before = described(student)
-    assert described(student) == before
+    before = describe(student)
+    assert describe(student) == before
     json.dumps(before)
     monkeypatch.setattr(sys.modules[__name__], "FACTOR", 4)
-    assert described(student) != before
+    assert describe(student) != before
 
 
 def test_a_table_that_a_function_names_is_part_of_it(monkeypatch) -> None:
-    before = described(student_by_helper)
+    before = describe(student_by_helper)
     monkeypatch.setitem(SIZES, 2, (4, 5))
-    assert described(student_by_helper) != before
+    assert describe(student_by_helper) != before
 
 
 @pytest.mark.parametrize(
@@ -441,8 +440,8 @@ def test_a_table_that_a_function_names_is_part_of_it(monkeypatch) -> None:
     ],
 )
 def test_what_a_function_holds_is_part_of_it(one, two) -> None:
-    assert described(holding(one)) == described(holding(one))
-    assert described(holding(one)) != described(holding(two))
+    assert describe(holding(one)) == describe(holding(one))
+    assert describe(holding(one)) != describe(holding(two))
 
 
 def test_schedules_that_hold_other_numbers_are_other_students() -> None:

@@ -158,9 +158,9 @@ def test_what_cannot_be_compared_is_not_kept() -> None:
 def test_the_program_key_a_task_is_its_numbers() -> None:
     same = dataclasses.replace(TASK)
     assert program_key(same) == program_key(TASK)
-    assert program_key(uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))) != program_key(
-        TASK
-    )
+    assert program_key(
+        uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))
+    ) != program_key(TASK)
 
 
 def test_all_are_forgotten_before_they_are_too_many(monkeypatch) -> None:

@@ -27,10 +27,8 @@ Progress = Callable[[float, float], None]
 
 ENGINES = ("local", "dask")
 # Options of the command line that mean nothing without dask.
-DASK_OPTIONS = (
-    *("workers", "address", "jobqueue", "needs", "insecure"),
-    *("tls_ca", "tls_cert", "tls_key"),
-)
+TLS_OPTIONS = ("tls_ca", "tls_cert", "tls_key")
+DASK_OPTIONS = ("workers", "address", "jobqueue", "needs", "insecure", *TLS_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -122,14 +120,13 @@ def engine_of(options: object) -> contextlib.AbstractContextManager[Engine]:
     given = vars(options)
     if given["engine"] not in ENGINES:
         raise BadInput(f"--engine is {' or '.join(ENGINES)}, not {given['engine']!r}.")
-    dask_options = {name: given[name] for name in DASK_OPTIONS}
-    if given["engine"] == "local":
-        for name, value in dask_options.items():
-            if value not in (None, False):
-                option = name.replace("_", "-")
-                raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
-        return contextlib.nullcontext(Local())
-    # Here, because dask.distributed is an extra.
-    from underhood.sweeps.dask.cluster import cluster_of
+    if given["engine"] == "dask":
+        # Here, because dask.distributed is an extra.
+        from underhood.sweeps.dask.cluster import cluster_of
 
-    return cluster_of(**dask_options).opened()
+        return cluster_of(given).opened()
+    for name in DASK_OPTIONS:
+        if given[name] not in (None, False):
+            option = name.replace("_", "-")
+            raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
+    return contextlib.nullcontext(Local())

@@ -10,14 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
-from underhood.training.device import (
-    bytes_needed,
-    compiler_options,
-    cores,
-    free_memory,
-    is_cpu,
-    precision_of,
-)
+from underhood.training import device
 from underhood.training.ensemble import Ensemble
 from underhood.training.grouping import Grouping, common_shapes, cut, group, mask_of, pad
 from underhood.training.members import NUMBER_AXES
@@ -49,7 +42,7 @@ class Arrangement:
         """Return the states after steps start to stop − 1; the given ones are used up."""
 
         def advance_group(place: int) -> GroupState:
-            with precision_of(self.ensemble.recipe.precision):
+            with device.precision_of(self.ensemble.recipe.precision):
                 after = self.programs[place](
                     self.constants[place], states[place], *step_numbers(self.ensemble, start, stop)
                 )
@@ -94,14 +87,14 @@ def arrange(
     memory    bytes to stay within; None: what is free
     grouping  of a run that goes on; None: groups as large as fit into memory
     """
-    lanes = 1 if lanes is None and is_cpu() else lanes
-    budget = free_memory() if memory is None else memory
+    lanes = 1 if lanes is None and device.is_cpu() else lanes
+    budget = device.free_memory() if memory is None else memory
     groups = grouping or group(ensemble.students, lanes)
     while True:
-        at_once = min(cores(), len(groups)) if is_cpu() else 1
+        at_once = min(device.cores(), len(groups)) if device.is_cpu() else 1
         constants = tuple(group_constants(ensemble, numbers) for numbers in groups)
         programs = compiled_programs(ensemble, groups, constants)
-        needs = [bytes_needed(program) for program in programs]
+        needs = [device.bytes_needed(program) for program in programs]
         running = sorted((while_running for _, while_running in needs), reverse=True)
         needed = sum(kept for kept, _ in needs) + sum(running[:at_once])
         if needed <= budget or grouping:
@@ -173,9 +166,9 @@ def compiled_programs(
         return PROGRAMS.get(key, (static, task, recipe), lambda: build(place, static))
 
     def build(place: int, static: PyTree) -> jax.stages.Compiled:
-        options = compiler_options()
+        options = device.compiler_options()
         advance = advance_program(static, task, recipe)
-        with precision_of(recipe.precision):
+        with device.precision_of(recipe.precision):
             lowered = jax.jit(advance, donate_argnums=1).lower(
                 constants[place], states[place], *step_numbers(ensemble, 0, 1)
             )
@@ -188,7 +181,7 @@ def compiled_programs(
                 return lowered.compile()
 
     first_of = {look: looks.index(look) for look in looks}
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(device.cores()) as pool:
         built = dict(zip(first_of.values(), pool.map(program, first_of.values()), strict=True))
     return tuple(built[first_of[look]] for look in looks)
 

@@ -9,36 +9,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from underhood.common.live import LiveDisplay
+from underhood.common.live import LiveDisplay, duration_in_words
 
 if TYPE_CHECKING:
-    import rich.console
-    import rich.progress
-
-
-class Stop:
-    """Whether somebody asked to stop."""
-
-    asked = False
+    import rich.table
 
 
 @contextlib.contextmanager
-def stop_on_interrupt(heard: Callable[[], None]) -> Iterator[Stop]:
-    """Ask for a stop at the first Ctrl-C, after the chunk; stop at once at the second.
-
-    heard  called at the first Ctrl-C
-    """
-    stop = Stop()
+def stop_on_interrupt(heard: Callable[[], None]) -> Iterator[threading.Event]:
+    """Set the event at the first Ctrl-C and call `heard`; raise at once at the second."""
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     before = signal.getsignal(signal.SIGINT)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
+        if stop.is_set():
             signal.signal(signal.SIGINT, before)
             raise KeyboardInterrupt
-        stop.asked = True
+        stop.set()
         heard()
 
     signal.signal(signal.SIGINT, handle)
@@ -57,59 +47,35 @@ class Bar(LiveDisplay):
 
     def __init__(self, steps: int, members: int, shown: bool | Callable[[int, int], None] | None):
         super().__init__(False if callable(shown) else shown)
-        self.report = shown if callable(shown) else None
-        self.steps, self.members = steps, members
-        self.progress = self.new_progress() if self.shown else None
-
-    def new_progress(self) -> "rich.progress.Progress":
-        """Return the columns of the bar."""
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-        from rich.table import Column
-
-        def text(template: str) -> TextColumn:
-            return TextColumn(template, table_column=Column(no_wrap=True))
-
-        # The bar takes what the numbers leave, because the numbers are what people watch.
-        progress = Progress(
-            text("{task.description}"),
-            BarColumn(bar_width=None, table_column=Column(ratio=1)),
-            text("{task.completed:.0f}/{task.total:.0f}"),
-            text("{task.fields[losses]}"),
-            text("{task.fields[speed]}"),
-            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
-            expand=True,
-        )
-        progress.add_task(self.students("compiling"), total=self.steps, losses="", speed="")
-        return progress
-
-    def table(self) -> "rich.console.ConsoleRenderable":
-        """Return the bar as it is now."""
-        assert self.progress is not None
-        return self.progress.make_tasks_table(self.progress.tasks)
-
-    def update(self, step: int, losses: np.ndarray, steps_per_second: float) -> None:
-        """Show where the run stands."""
-        if self.report is not None:
-            self.report(step, self.steps)
-        if self.progress is None:
-            return
-        finite = losses[np.isfinite(losses)]
-        lost = len(losses) - len(finite)
-        shown = f"best {finite.min():.1e} median {np.median(finite):.1e}" if len(finite) else ""
-        self.progress.update(
-            self.progress.task_ids[0],
-            completed=step,
-            description=self.students(f"{lost} lost" if lost else ""),
-            losses=shown,
-            speed=f"{steps_per_second:.0f}/s",
-        )
+        self.report = shown if callable(shown) else lambda done, steps: None
+        self.students = f"{members} student{'s' if members > 1 else ''}"
+        self.steps, self.done, self.numbers = steps, 0, ("", "", "")
+        self.activity = "compiling"
 
     def describe(self, activity: str) -> None:
         """Name what is going on, beside the bar."""
-        if self.progress is not None:
-            self.progress.update(self.progress.task_ids[0], description=self.students(activity))
+        self.activity = activity
 
-    def students(self, more: str) -> str:
-        """Return how many students there are, and more about them."""
-        count = f"{self.members} student{'s' if self.members > 1 else ''}"
-        return f"{count}, {more}" if more else count
+    def update(self, step: int, losses: np.ndarray, speed: float) -> None:
+        """Show where the run stands; `speed` is in steps per second."""
+        self.report(step, self.steps)
+        finite = losses[np.isfinite(losses)]
+        lost = len(losses) - len(finite)
+        shown = f"best {finite.min():.1e} median {np.median(finite):.1e}" if len(finite) else ""
+        left = f"{duration_in_words((self.steps - step) / speed)} left"
+        self.done, self.numbers = step, (shown, f"{speed:.0f}/s", left)
+        self.activity = f"{lost} lost" if lost else ""
+
+    def table(self) -> "rich.table.Table":
+        """Return the bar as it is now."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 1), expand=True)
+        for place in range(6):
+            # The bar takes what the numbers leave, because the numbers are what people watch.
+            grid.add_column(no_wrap=True, ratio=1 if place == 1 else None)
+        activity = f"{self.students}, {self.activity}" if self.activity else self.students
+        bar = ProgressBar(total=self.steps, completed=self.done)
+        grid.add_row(activity, bar, f"{self.done}/{self.steps}", *self.numbers)
+        return grid

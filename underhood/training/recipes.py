@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from underhood.common.errors import refuse
+from underhood.common.files import Json
 from underhood.common.numbers import number_problems, whole_problems
 from underhood.training.schedules import Cosine, Fade, First, Schedule
 
@@ -79,46 +80,36 @@ class Recipe:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        whole = {name: getattr(self, name) for name in ("steps", "batch", "length")}
-        numbers = {name: getattr(self, name) for name in ("learning_rate", "weight_decay", "clip")}
-        # None: the task's own length, and gradients that are not clipped.
-        for optional, values in (("length", whole), ("clip", numbers)):
-            if values[optional] is None:
-                del values[optional]
+        whole: Json = {"steps": self.steps, "batch": self.batch}
+        whole |= {} if self.length is None else {"length": self.length}
+        numbers: Json = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
+        numbers |= {} if self.clip is None else {"clip": self.clip}
+        checks = {
+            "schedule must map progress in [0, 1] to a multiplier": callable(self.schedule),
+            "decay_schedule must map progress, too": callable(self.decay_schedule),
+            "spared is a tuple of field names; write ('nu',) for one": not isinstance(
+                self.spared, str
+            ),
+            "optimiser must be a frozen dataclass with a method direction(); see Adam": (
+                hasattr(self.optimiser, "direction") and dataclasses.is_dataclass(self.optimiser)
+            ),
+            f"precision is {self.precision!r}; use float32 or float64": (
+                self.precision in ("float32", "float64")
+            ),
+        }
         problems = [*whole_problems(**whole), *number_problems(**numbers)]
-        problems += [
-            f"{name} must map progress in [0, 1] to a multiplier"
-            for name in ("schedule", "decay_schedule")
-            if not callable(getattr(self, name))
-        ]
-        if isinstance(self.spared, str):
-            problems.append("spared is a tuple of field names; write ('nu',) for one")
-        if not hasattr(self.optimiser, "direction") or not dataclasses.is_dataclass(self.optimiser):
-            problems.append(
-                "optimiser must be a frozen dataclass with a method direction(); see Adam"
-            )
-        if self.precision not in ("float32", "float64"):
-            problems.append(f"precision is {self.precision!r}; use float32 or float64")
-        refuse(problems, about="Recipe")
+        refuse(problems + [what for what, holds in checks.items() if not holds], about="Recipe")
         # Plain numbers, because a recipe is compared and stored.
-        for name, value in whole.items():
-            object.__setattr__(self, name, int(value))
-        for name, value in numbers.items():
-            object.__setattr__(self, name, float(value))
+        for name, value in (whole | numbers).items():
+            object.__setattr__(self, name, (int if name in whole else float)(value))
 
     @classmethod
-    def paper(
-        cls,
-        steps: int = PAPER_STEPS,
-        *,
-        literal: bool = False,
-        **changes: Any,  # Any: fields
-    ) -> "Recipe":
+    # Any: `changes` are other fields, here and below.
+    def paper(cls, steps: int = PAPER_STEPS, *, literal: bool = False, **changes: Any) -> "Recipe":
         """Return the paper's protocol (Appendix C.1): AdamW, batch 64, cosine from 1e-3 to 1e-6.
 
         literal  read its weight decay of 1e-4 as optax does, times the learning rate, which
                  removes nothing in a million steps; else as in the original AdamW
-        changes  other fields, for this and the next two
         """
         decay = 1e-7 if literal else 1e-4
         return cls(**{"steps": steps, "weight_decay": decay, **changes})

@@ -18,17 +18,7 @@ from underhood.common.files import Json, as_json
 from underhood.common.tensors import Tensors, read_tensors
 from underhood.layers.files.storage import put_together, take_apart
 from underhood.training.ensemble import MakeStudent, is_ours
-from underhood.training.storage.folder import (
-    LOSSES,
-    MEMBERS,
-    MODELS,
-    SETTINGS,
-    VERSION,
-    is_finished,
-    read_run_json,
-    run_folder,
-    write_run_file,
-)
+from underhood.training.storage import folder as storage
 from underhood.training.storage.settings import read_settings, settings_file
 
 if TYPE_CHECKING:
@@ -80,19 +70,19 @@ class Run:
 
         make_student  needed again for students of foreign kinds
         """
-        folder = run_folder(folder)
-        if not is_finished(folder):
+        folder = storage.run_folder(folder)
+        if not storage.is_finished(folder):
             state = (
                 "is not finished; call train again to go on"
-                if (folder / SETTINGS).exists()
+                if (folder / storage.SETTINGS).exists()
                 else "holds no run"
             )
             raise BadInput(f"{folder} {state}.")
         advice = "remove it and train again to write it anew"
         fields = {"rows", "sha256", "provenance"}
-        table = read_run_json(folder / MEMBERS, fields=fields, advice=advice)
+        table = storage.read_run_json(folder / storage.MEMBERS, fields=fields, advice=advice)
         settings = read_settings(folder)
-        curves = read_checked(folder / LOSSES, table["sha256"]).arrays
+        curves = read_checked(folder / storage.LOSSES, table["sha256"]).arrays
         return cls(
             tuple(table["rows"]),
             curves["steps"],
@@ -105,8 +95,8 @@ class Run:
     def save(self, folder: Path) -> None:
         """Write all that `load` reads; settings.json stays as the run began."""
         for name, data in self.files().items():
-            if name != SETTINGS or not (folder / SETTINGS).exists():
-                write_run_file(folder / name, data)
+            if name != storage.SETTINGS or not (folder / storage.SETTINGS).exists():
+                storage.write_run_file(folder / name, data)
 
     def files(self) -> dict[str, bytes]:
         """Return the files of the run; the table comes last, because it says that all is there."""
@@ -121,17 +111,17 @@ class Run:
                     tensors[f"{number:05d}[{place}]"] = np.asarray(array)
         named = {"structures": json.dumps(structures)}
         files = {
-            LOSSES: safetensors.numpy.save({"steps": self.steps, "losses": self.losses}),
-            MODELS: safetensors.numpy.save(tensors, named),
+            storage.LOSSES: safetensors.numpy.save({"steps": self.steps, "losses": self.losses}),
+            storage.MODELS: safetensors.numpy.save(tensors, named),
         }
         table = {
-            "version": VERSION,
+            "version": storage.VERSION,
             "provenance": self.provenance,
             "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
             "rows": list(self.rows),
         }
         settings = settings_file(self.settings, self.provenance)
-        return {SETTINGS: settings, **files, MEMBERS: as_json(table)}
+        return {storage.SETTINGS: settings, **files, storage.MEMBERS: as_json(table)}
 
 
 def is_any_array(leaf: PyTree) -> bool:
@@ -158,14 +148,14 @@ def read_checked(path: Path, checksums: Mapping[str, str]) -> Tensors:
     except (OSError, ValueError, KeyError):
         pass
     raise BadInput(
-        f"{path} is missing or damaged; remove {path.parent / MEMBERS} and train again to write it "
-        "anew."
+        f"{path} is missing or damaged; remove {path.parent / storage.MEMBERS} and train again to "
+        "write it anew."
     )
 
 
 def read_models(folder: Path, table: Json, make_student: MakeStudent | None) -> list[PyTree]:
     """Return a run's students: our own by what the file says, others by making them again."""
-    tensors, metadata = read_checked(folder / MODELS, table["sha256"])
+    tensors, metadata = read_checked(folder / storage.MODELS, table["sha256"])
     models = []
     for number, structure in enumerate(json.loads(metadata["structures"])):
         name = f"{number:05d}"

@@ -134,7 +134,7 @@ def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> Checkpoin
                 began = time.monotonic()
                 save_checkpoint(folder, now)
                 target = max(CHUNK_SECONDS, CHECKPOINT_SHARE * (time.monotonic() - began))
-            if stop.asked:
+            if stop.is_set():
                 kept = f" and kept in {folder}; the same call goes on" if folder else ""
                 raise KeyboardInterrupt(f"stopped after step {until} of {total}{kept}")
             chunk = int(np.clip(speed * target, 1, 8 * chunk))

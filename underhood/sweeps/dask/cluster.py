@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from underhood.common.errors import BadInput, refuse
+from underhood.common.files import Json
 from underhood.common.numbers import whole_problems
 from underhood.sweeps.assembly import train_in_units
 from underhood.sweeps.dask.dispatch import Call, Dispatcher
@@ -26,7 +27,7 @@ from underhood.sweeps.dask.remote import wrapped
 from underhood.sweeps.dask.scheduler import SILENCE
 from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.dask.worker import MEMORY_OFFER
-from underhood.sweeps.engines import Progress, UnitOutcome, Watch
+from underhood.sweeps.engines import TLS_OPTIONS, Progress, UnitOutcome, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, Work, work
@@ -157,26 +158,17 @@ class Cluster:
         return reply
 
 
-def cluster_of(
-    *,
-    workers: int | None,
-    address: str | None,
-    jobqueue: Path | None,
-    needs: str | None,
-    insecure: bool,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-) -> Cluster:
+def cluster_of(options: Json) -> Cluster:
     """Return the cluster that options of the command line ask for."""
     require_dask()
+    jobs = options["jobqueue"]
     return Cluster(
-        count=workers,
-        address=address,
-        queue=None if jobqueue is None else Queue.read(jobqueue),
-        needs=needs,
-        insecure=insecure,
-        tls=Certificates(tls_ca, tls_cert, tls_key),
+        count=options["workers"],
+        address=options["address"],
+        queue=None if jobs is None else Queue.read(jobs),
+        needs=options["needs"],
+        insecure=options["insecure"],
+        tls=Certificates(*(options[name] for name in TLS_OPTIONS)),
     )
 
 

@@ -12,14 +12,7 @@ import asyncio
 import sys
 
 from underhood.common.errors import BadInput
-from underhood.sweeps.dask.security import (
-    HTTP,
-    NO_ROUTES,
-    Certificates,
-    add_security_options,
-    certificates_of,
-    check_address,
-)
+from underhood.sweeps.dask import security
 from underhood.sweeps.dask.worker import end_with_parent
 
 LOOPBACK = "127.0.0.1"
@@ -33,14 +26,14 @@ def scheduler_command(arguments: list[str]) -> int:
     parser.add_argument("port", type=int, help="the port to listen on, as 8786")
     parser.add_argument("--host", default=LOOPBACK, help="to listen on; default: loopback")
     parser.add_argument("--silence", default=SILENCE, help="time after which a worker is given up")
-    add_security_options(parser)
+    security.add_security_options(parser)
     given = parser.parse_args(arguments)
     try:
-        tls = certificates_of(given)
+        tls = security.certificates_of(given)
         scheme = "tls" if tls.given else "tcp"
         shown = f"[{given.host}]" if ":" in given.host else given.host
         address = f"{scheme}://{shown}:{given.port}"
-        check_address(address, tls=tls.given, insecure=given.insecure, said="--host")
+        security.check_address(address, tls=tls.given, insecure=given.insecure, said="--host")
         end_with_parent(given.with_parent)
         configure(given.silence)
         asyncio.run(serve_scheduler(given.host, given.port, scheme, tls))
@@ -69,11 +62,11 @@ def configure(silence: str = SILENCE) -> None:
             # Nothing grows with the number of units.
             "distributed.admin.log-length": 0,
         }
-        | NO_ROUTES
+        | security.NO_ROUTES
     )
 
 
-async def serve_scheduler(host: str, port: int, scheme: str, tls: Certificates) -> None:
+async def serve_scheduler(host: str, port: int, scheme: str, tls: security.Certificates) -> None:
     """Serve until closed."""
     from distributed import Scheduler
 
@@ -83,7 +76,7 @@ async def serve_scheduler(host: str, port: int, scheme: str, tls: Certificates) 
         protocol=f"{scheme}://",
         security=tls.security(),
         dashboard=False,
-        dashboard_address=HTTP,
+        dashboard_address=security.HTTP,
     ) as scheduler:
         await scheduler.finished()
 

@@ -22,16 +22,7 @@ from typing import Any
 import threadpoolctl
 
 from underhood.common.errors import BadInput
-from underhood.sweeps.dask.security import (
-    HTTP,
-    NO_ROUTES,
-    Certificates,
-    add_security_options,
-    address_parts,
-    certificates_of,
-    check_address,
-    is_loopback,
-)
+from underhood.sweeps.dask import security
 from underhood.training.device import cores, free_host_memory, free_memory, is_cpu
 
 # The part of a GPU's memory that JAX may take.
@@ -65,11 +56,13 @@ def worker_command(arguments: list[str]) -> int:
     parser.add_argument(REJOIN, action="store_true", help=argparse.SUPPRESS)
     for name in IGNORED:
         parser.add_argument(name, help=argparse.SUPPRESS)
-    add_security_options(parser)
+    security.add_security_options(parser)
     given = parser.parse_args(arguments)
     try:
-        tls = certificates_of(given)
-        check_address(given.address, tls=tls.given, insecure=given.insecure, said="the address")
+        tls = security.certificates_of(given)
+        security.check_address(
+            given.address, tls=tls.given, insecure=given.insecure, said="the address"
+        )
         resources = pinned(given.cores, given.gpu) | dict.fromkeys(given.offer, 1.0)
         end_with_parent(given.with_parent)
         lost = asyncio.run(serve_worker(given, resources, tls))
@@ -127,7 +120,7 @@ def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
 
 
 async def serve_worker(
-    given: argparse.Namespace, resources: dict[str, float], tls: Certificates
+    given: argparse.Namespace, resources: dict[str, float], tls: security.Certificates
 ) -> bool:
     """Serve until closed; return whether the scheduler was lost."""
     import dask
@@ -140,7 +133,7 @@ async def serve_worker(
             reasons.append(options.get("reason", ""))
             return await super().close(*arguments, **options)
 
-    dask.config.set(NO_ROUTES)
+    dask.config.set(security.NO_ROUTES)
     async with ObservedWorker(
         given.address,
         name=given.name,
@@ -151,7 +144,7 @@ async def serve_worker(
         death_timeout=given.death_timeout or (REJOIN_TIME if given.rejoin else None),
         security=tls.security(),
         dashboard=False,
-        dashboard_address=HTTP,
+        dashboard_address=security.HTTP,
         # Memory is planned by `train` itself; spilling its arrays would only slow it.
         memory_limit=0,
     ) as worker:
@@ -163,8 +156,8 @@ def seen_from(address: str) -> str:
     """Return the address of this machine on the way to the scheduler."""
     from distributed.utils import get_ip
 
-    host = address_parts(address).hostname or ""
-    if is_loopback(host):
+    host = security.address_parts(address).hostname or ""
+    if security.is_loopback(host):
         return "127.0.0.1" if host == "localhost" else host
     return str(get_ip(host))
 
