@@ -20,7 +20,7 @@ from swept import (
     kill,
     losses_in,
     slow,
-    study,
+    small_study,
     tiny,
 )
 
@@ -39,15 +39,15 @@ KILLS = 20
 def expected(tmp_path_factory):
     """What the local engine finds."""
     folder = tmp_path_factory.mktemp("local")
-    sweep(study(), folder, Local(progress=False), most=1)
+    sweep(small_study(), folder, Local(progress=False), most=1)
     return losses_in(folder)
 
 
 def agrees(folder, expected) -> None:
-    all_there_once(folder, study())
-    found = losses_in(folder)
-    assert found.keys() == expected.keys()
-    for address, loss in found.items():
+    all_there_once(folder, small_study())
+    losses = losses_in(folder)
+    assert losses.keys() == expected.keys()
+    for address, loss in losses.items():
         assert loss == pytest.approx(expected[address], rel=1e-6)
 
 
@@ -66,13 +66,13 @@ def test_workers_killed_at_twenty_random_moments(tmp_path, expected) -> None:
         # A study may end before twenty kills; what is killed then is the next one.
         with beside(killer, cluster):
             while len(killed) < KILLS:
-                done = sweep(study(), tmp_path / str(number), cluster, most=1)
+                done = sweep(small_study(), tmp_path / str(number), cluster, most=1)
                 assert done.complete, done.failed
                 number += 1
         restarts = cluster.processes.restarts
     assert restarts >= KILLS / 2
-    for one in range(number):
-        agrees(tmp_path / str(one), expected)
+    for place in range(number):
+        agrees(tmp_path / str(place), expected)
 
 
 def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
@@ -87,7 +87,7 @@ def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
 
     with Cluster(count=1, work=slow).opened() as cluster:
         with beside(join, cluster):
-            done = sweep(study(), tmp_path, cluster, most=1)
+            done = sweep(small_study(), tmp_path, cluster, most=1)
         for process in joined:
             process.kill()
             process.wait()
@@ -112,7 +112,7 @@ def test_a_worker_frozen_for_a_minute(tmp_path, expected) -> None:
         time.sleep(5)
 
     with Cluster(count=2, work=slow).opened() as cluster, beside(freezer, cluster):
-        done = sweep(study(), tmp_path, cluster, most=1)
+        done = sweep(small_study(), tmp_path, cluster, most=1)
     assert done.complete and frozen
     agrees(tmp_path, expected)
 
@@ -128,7 +128,7 @@ def test_the_scheduler_is_killed_three_times(tmp_path, expected) -> None:
             killed.append(1)
 
     with Cluster(count=2, work=slow).opened() as cluster, beside(killer, cluster):
-        done = sweep(study(), tmp_path, cluster, most=1)
+        done = sweep(small_study(), tmp_path, cluster, most=1)
     assert done.complete and killed
     agrees(tmp_path, expected)
 
@@ -140,13 +140,13 @@ from pathlib import Path
 import swept
 from underhood.sweeps.sweeping import sweep
 with swept.Cluster(count=2, work=swept.tiny).opened() as cluster:
-    print(*(one.pid for one in cluster.processes.running.values()), flush=True)
-    sweep(swept.study(), Path(sys.argv[1]), cluster, most=1)
+    print(*(process.pid for process in cluster.processes.running.values()), flush=True)
+    sweep(swept.small_study(), Path(sys.argv[1]), cluster, most=1)
 """
 
 
 def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path) -> None:
-    own = study()
+    study = small_study()
     words = [sys.executable, "-c", CLIENT, str(tmp_path), str(Path(__file__).parents[1])]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     children = [int(number) for number in client.stdout.readline().split()]
@@ -164,9 +164,9 @@ def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path)
     before = len(Store(tmp_path).finished())
     assert 3 <= before < UNITS
     with Cluster(count=2, work=tiny).opened() as cluster:
-        done = sweep(own, tmp_path, cluster, most=1)
+        done = sweep(study, tmp_path, cluster, most=1)
     assert (done.before, done.done) == (before, UNITS - before)
-    all_tiny_there_once(tmp_path, own)
+    all_tiny_there_once(tmp_path, study)
 
 
 @pytest.fixture
@@ -188,14 +188,14 @@ def test_the_writers_disk_is_full(small_disk, expected) -> None:
     ballast.write_bytes(bytes(100 * 1024))
     with Cluster(count=2).opened() as cluster:
         with pytest.raises(OSError, match="No space left"):
-            sweep(study(), folder, cluster, most=1)
+            sweep(small_study(), folder, cluster, most=1)
         before = len(Store(folder).finished())
         assert 0 < before < UNITS
         assert not list((folder / "units").glob(".*"))
         # Some room is made, and the same sweep goes on; the rest does not fit, or it does.
         subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
         ballast.unlink()
-        done = sweep(study(), folder, cluster, most=1)
+        done = sweep(small_study(), folder, cluster, most=1)
     assert (done.before, done.done) == (before, UNITS - before)
     agrees(folder, expected)
 
@@ -217,5 +217,5 @@ def test_no_scheduler_any_more_is_one_line(tmp_path, monkeypatch) -> None:
             beside(end, cluster),
             pytest.raises(BadInput, match="scheduler does not answer"),
         ):
-            sweep(study(), tmp_path, cluster, most=1)
+            sweep(small_study(), tmp_path, cluster, most=1)
     assert not list((tmp_path / "units").glob(".*"))

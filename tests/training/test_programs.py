@@ -33,6 +33,10 @@ def losses(make_student=gated, task=TASK, recipe=RECIPE, **options):
     return uh.train(make_student, task, recipe, **given | options).losses
 
 
+def kept():
+    return [program for program, _ in PROGRAMS.entries.values()]
+
+
 @pytest.fixture(autouse=True)
 def empty():
     PROGRAMS.clear()
@@ -43,12 +47,12 @@ def empty():
 def test_other_seeds_and_keys_use_the_same_program_and_get_the_same_bits() -> None:
     first = losses(seeds=(0, 1))
     assert len(PROGRAMS.entries) == 1
-    (program,) = (one for one, _ in PROGRAMS.entries.values())
+    (program,) = kept()
     again = losses(seeds=(1, 2))
     np.testing.assert_array_equal(again[0], first[1])
     other = losses(seeds=(0, 1), key=jax.random.key(9))
     assert not np.array_equal(other[0], first[0])
-    assert [one for one, _ in PROGRAMS.entries.values()] == [program]
+    assert kept() == [program]
     PROGRAMS.clear()
     np.testing.assert_array_equal(losses(seeds=(0, 1)), first)
 
@@ -57,9 +61,9 @@ def test_the_first_steps_of_a_recipe_have_the_program_and_the_bits_of_all() -> N
     # 500 points of a curve both times, of one step and of two.
     whole = RECIPE.change(steps=1_000)
     every = losses(recipe=whole)
-    (program,) = (one for one, _ in PROGRAMS.entries.values())
+    (program,) = kept()
     first = losses(recipe=whole.first(500))
-    assert [one for one, _ in PROGRAMS.entries.values()] == [program]
+    assert kept() == [program]
     np.testing.assert_allclose(first.reshape(1, 250, 2).mean(-1), every[:, :250], rtol=1e-6)
     # Another schedule that happens to end there is another one.
     other = losses(recipe=whole.change(steps=500))
@@ -79,12 +83,12 @@ def test_a_recipe_is_the_whole_of_its_first_steps() -> None:
         assert recipe.first(steps).first(1).whole == recipe
     # Made by hand, with parts that are of no one whole.
     cosine = Cosine()
-    for one in (
+    for recipe in (
         RECIPE.change(schedule=First(cosine, 0.5)),
         RECIPE.change(schedule=First(cosine, 0.5), decay_schedule=First(cosine, 0.25)),
         RECIPE.change(schedule=First(cosine, 0.7), decay_schedule=First(cosine, 0.7)),
     ):
-        assert one.whole is one
+        assert recipe.whole is recipe
 
 
 def slower(factor):
@@ -101,18 +105,18 @@ def test_what_differs_has_a_program_of_its_own() -> None:
         {"seeds": (0, 1), "lanes": 2},
     ]
     # One after the other, each with the programs of those before it at hand; then each alone.
-    found = []
+    together = []
     for count, change in enumerate(changes, start=1):
-        found.append(losses(**change))
+        together.append(losses(**change))
         assert len(PROGRAMS.entries) == count
-    for change, expected in zip(changes, found, strict=True):
+    for change, expected in zip(changes, together, strict=True):
         PROGRAMS.clear()
         np.testing.assert_array_equal(losses(**change), expected)
 
 
 def test_schedules_of_the_same_code_that_hold_other_numbers_are_other_schedules() -> None:
-    one, two = (RECIPE.change(schedule=slower(factor)) for factor in (1.0, 0.01))
-    assert not np.array_equal(losses(recipe=one), losses(recipe=two))
+    fast, slow = (RECIPE.change(schedule=slower(factor)) for factor in (1.0, 0.01))
+    assert not np.array_equal(losses(recipe=fast), losses(recipe=slow))
     assert len(PROGRAMS.entries) == 2
 
 
@@ -127,10 +131,10 @@ def test_students_that_differ_by_a_function_alone() -> None:
     def with_act(act):
         return lambda width, *, key: Student(jax.random.normal(key, (2, 2)), act)
 
-    found = [
+    curves = [
         losses(with_act(act)) for act in (jnp.tanh, jax.nn.relu, lambda x: 2 * x, lambda x: 3 * x)
     ]
-    assert len({one.tobytes() for one in found}) == 4
+    assert len({curve.tobytes() for curve in curves}) == 4
     assert len(PROGRAMS.entries) == 4
 
 
@@ -155,12 +159,9 @@ def test_what_cannot_be_compared_is_not_kept() -> None:
     assert len(built) == 2 and not none.entries
 
 
-def test_the_program_key_a_task_is_its_numbers() -> None:
-    same = dataclasses.replace(TASK)
-    assert program_key(same) == program_key(TASK)
-    assert program_key(
-        uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))
-    ) != program_key(TASK)
+def test_the_key_of_a_task_is_its_numbers() -> None:
+    another = uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))
+    assert program_key(dataclasses.replace(TASK)) == program_key(TASK) != program_key(another)
 
 
 def test_all_are_forgotten_before_they_are_too_many(monkeypatch) -> None:
