@@ -15,6 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import underhood as uh
 from underhood.common.tensors import read_tensors
+from underhood.training import training
 from underhood.training.arrangement import Arrangement
 from underhood.training.storage.checkpoints import checkpoints
 from underhood.training.storage.checksums import arrays_checksum
@@ -83,8 +84,8 @@ def assert_whole(folder: Path) -> None:
 
 
 def chunks_of(monkeypatch, seconds: float) -> None:
-    monkeypatch.setattr(killable.training(), "CHUNK_SECONDS", seconds)
-    monkeypatch.setattr(killable.training(), "CHECKPOINT_SHARE", 0)
+    monkeypatch.setattr(training, "CHUNK_SECONDS", seconds)
+    monkeypatch.setattr(training, "CHECKPOINT_SHARE", 0)
 
 
 def noted_steps(monkeypatch, after: Callable[[int], None] = lambda chunk: None) -> list[int]:

@@ -14,17 +14,6 @@ import jax
 import numpy as np
 import pytest
 import swept
-from swept import (
-    UNITS,
-    all_there_once,
-    all_tiny_there_once,
-    beside,
-    crashing,
-    kill,
-    losses_in,
-    small_study,
-    tiny,
-)
 
 import underhood as uh
 from underhood.experiments.running.runner import run_all
@@ -46,22 +35,22 @@ def cluster():
 
 
 def test_a_study_of_24_units_is_the_local_one(cluster, tmp_path) -> None:
-    study = small_study()
+    study = swept.small_study()
     here = sweep(study, tmp_path / "local", Local(progress=False), most=1)
     there = sweep(study, tmp_path / "dask", cluster, most=1)
-    assert here.done == there.done == UNITS and there.complete
-    all_there_once(tmp_path / "dask", study)
-    losses, expected = losses_in(tmp_path / "dask"), losses_in(tmp_path / "local")
-    assert losses.keys() == expected.keys() and len(set(expected.values())) == UNITS
+    assert here.done == there.done == swept.UNITS and there.complete
+    swept.all_there_once(tmp_path / "dask", study)
+    losses, expected = swept.losses_in(tmp_path / "dask"), swept.losses_in(tmp_path / "local")
+    assert losses.keys() == expected.keys() and len(set(expected.values())) == swept.UNITS
     for address, loss in losses.items():
         assert loss == pytest.approx(expected[address], rel=1e-6)
     # What one engine has finished the other does not do again.
     again = sweep(study, tmp_path / "dask", Local(progress=False))
-    assert (again.before, again.done) == (UNITS, 0)
+    assert (again.before, again.done) == (swept.UNITS, 0)
 
 
 def test_studies_side_by_side_get_their_own_results(cluster, tmp_path) -> None:
-    made = [dataclasses.replace(small_study(seeds=3), key=key) for key in range(7, 10)]
+    made = [dataclasses.replace(swept.small_study(seeds=3), key=key) for key in range(7, 10)]
 
     def run(study: uh.Study) -> None:
         sweep(study, tmp_path / str(study.key), cluster, most=1)
@@ -72,7 +61,7 @@ def test_studies_side_by_side_get_their_own_results(cluster, tmp_path) -> None:
     for thread in threads:
         thread.join()
     for study in made:
-        all_there_once(tmp_path / str(study.key), study)
+        swept.all_there_once(tmp_path / str(study.key), study)
 
 
 def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path) -> None:
@@ -99,7 +88,7 @@ def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path)
 
 
 def test_a_sweep_that_is_left_does_not_keep_the_workers_busy(cluster, tmp_path) -> None:
-    study = small_study(seeds=3)
+    study = swept.small_study(seeds=3)
     outcomes = cluster.run(study, plan(study, workers=3), Store(tmp_path), lambda *_: None)
     next(outcomes)
     outcomes.close()
@@ -110,32 +99,32 @@ def test_a_sweep_that_is_left_does_not_keep_the_workers_busy(cluster, tmp_path) 
 
 @pytest.mark.chaos
 def test_workers_and_the_scheduler_are_killed(tmp_path) -> None:
-    study = small_study()
+    study = swept.small_study()
 
     def killer(cluster, stop):
         for name in ("worker-0", "worker-1", "scheduler", "worker-0"):
             if stop.wait(0.9):
                 return
-            kill(cluster, name)
+            swept.kill(cluster, name)
 
-    with Cluster(count=2, work=tiny).opened() as cluster:
-        with beside(killer, cluster):
+    with Cluster(count=2, work=swept.tiny).opened() as cluster:
+        with swept.beside(killer, cluster):
             done = sweep(study, tmp_path, cluster, most=1)
         restarts = cluster.processes.restarts
     assert done.complete and restarts >= 2
-    all_tiny_there_once(tmp_path, study)
+    swept.all_tiny_there_once(tmp_path, study)
 
 
 def test_units_that_always_fail_are_reported_and_the_rest_completes(tmp_path) -> None:
-    study = small_study(seeds=10)
-    with Cluster(count=2, work=crashing, rounds=3).opened() as cluster:
+    study = swept.small_study(seeds=10)
+    with Cluster(count=2, work=swept.crashing, rounds=3).opened() as cluster:
         done = sweep(study, tmp_path, cluster, most=1)
     reasons = {unit.seeds[0]: reason for unit, reason in done.failed.items()}
     assert reasons == {
         5: "its worker died every time it was tried",
         7: "ValueError: seven is not wanted",
     }
-    all_tiny_there_once(tmp_path, study, without=2)
+    swept.all_tiny_there_once(tmp_path, study, without=2)
 
 
 @pytest.mark.chaos
@@ -198,7 +187,7 @@ def test_a_result_that_dies_with_its_worker_is_computed_again() -> None:
     from distributed.scheduler import KilledWorker
 
     dispatcher = Dispatcher(lambda: None, retries=2, rounds=5, needs={})
-    (unit, *_) = plan(small_study(seeds=1))
+    (unit, *_) = plan(swept.small_study(seeds=1))
     job = Job(Call(b"", lambda *_: None), unit)
     died = dispatcher.outcome_of(Gone(KilledWorker("unit", None, 0)), job)
     assert died.files is None and died.reason == DIED and dispatcher.again(job, died.reason)

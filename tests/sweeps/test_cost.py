@@ -12,17 +12,8 @@ import underhood as uh
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.layers.base.recurrence import doubling, linear_recurrence, scan
 from underhood.sweeps import Study
-from underhood.sweeps.cost import (
-    CORE,
-    H200,
-    Device,
-    Step,
-    cost_in_words,
-    cost_of,
-    hours,
-    seconds_of,
-    step_of,
-)
+from underhood.sweeps import cost as costs
+from underhood.sweeps.cost import CORE, H200, Device, Step
 from underhood.sweeps.units import bytes_of, plan
 from underhood.training.arrangement import arrange
 
@@ -70,7 +61,7 @@ def test_a_trace_is_counted() -> None:
 
     x = jnp.ones((3, 3), jnp.float32)
     counted = [
-        cost_of(jax.make_jaxpr(function)(x).jaxpr)
+        costs.cost_of(jax.make_jaxpr(function)(x).jaxpr)
         for function in (two_products, loop, elementwise_loop)
     ]
     # A product and a sum of 36 bytes; seven times a product of nine terms and tanh, 12 bytes each.
@@ -81,15 +72,17 @@ def test_a_trace_is_counted() -> None:
 
 @pytest.mark.parametrize("device", [H200, CORE])
 def test_a_step_costs_more_with_more_of_anything(device: Device) -> None:
-    small = step_of(study_of(), "gated", 2, device)
-    wide = step_of(study_of(), "gated", 20, device)
-    batch = step_of(study_of(recipe=RECIPE.change(batch=20)), "gated", 2, device)
-    longer = step_of(study_of(recipe=RECIPE.change(length=40)), "gated", 2, device)
+    small = costs.step_of(study_of(), "gated", 2, device)
+    wide = costs.step_of(study_of(), "gated", 20, device)
+    batch = costs.step_of(study_of(recipe=RECIPE.change(batch=20)), "gated", 2, device)
+    longer = costs.step_of(study_of(recipe=RECIPE.change(length=40)), "gated", 2, device)
     assert small.flow < min(wide.flow, batch.flow, longer.flow)
     assert small.launches == wide.launches == batch.launches < longer.launches
     # Gated RNNs have no turn that must wait for the one before, LSTMs all, there and back.
     assert small.waits == 0
-    assert step_of(study_of(students={"lstm": lstm}), "lstm", 2, device).waits == 2 * TASK.time
+    assert (
+        costs.step_of(study_of(students={"lstm": lstm}), "lstm", 2, device).waits == 2 * TASK.time
+    )
 
 
 def test_a_step_is_traced_as_its_device_would_run_it() -> None:
@@ -101,7 +94,7 @@ def test_a_step_is_traced_as_its_device_would_run_it() -> None:
     assert traced(backend="gpu") == traced(form=doubling) != traced(form=scan)
     assert traced(backend="cpu") == traced(form=scan) == traced()
     # The device of a step is the backend of its trace.
-    both = [step_of(study_of(), "gated", 2, device).launches for device in (H200, CORE)]
+    both = [costs.step_of(study_of(), "gated", 2, device).launches for device in (H200, CORE)]
     assert both[0] != both[1]
 
 
@@ -111,11 +104,13 @@ def test_units_cost_what_the_formula_says() -> None:
     for device, apart in ((GPU, lambda count: 1), (SLOW, lambda count: count)):
         expected = 0.0
         for unit in units:
-            step, count = step_of(study, "lstm", unit.width, device), len(unit.addresses)
+            step, count = costs.step_of(study, "lstm", unit.width, device), len(unit.addresses)
             shared = device.launch * step.launches + device.wait * step.waits
             own_part = step.flow / device.rate + step.work / device.speed
             expected += device.setup + 100 * (apart(count) * shared + count * own_part)
-        assert hours(study, units, device) == pytest.approx(expected / 3600)
+        assert costs.hours(study, units, device) == pytest.approx(expected / 3600)
+    said = costs.cost_in_words(study, units)
+    assert "H200-hours" in said and "core-hours" in said and "nan" not in said
 
 
 def test_an_h200_takes_what_is_foretold() -> None:
@@ -132,14 +127,8 @@ def test_an_h200_takes_what_is_foretold() -> None:
         study = study_of(
             task=task, students={"s": make(task, int(depth))}, recipe=uh.Recipe(steps=1)
         )
-        step = step_of(study, "s", int(width), H200)
-        foretold = seconds_of(step, int(students), 1, H200) - H200.setup
+        step = costs.step_of(study, "s", int(width), H200)
+        foretold = costs.seconds_of(step, int(students), 1, H200) - H200.setup
         ratios.append(float(milliseconds) / 1e3 / foretold)
         assert unit == "ms" and 0.7 < ratios[-1] < 1.5
     assert len(ratios) == 6 and 0.85 < np.median(ratios) < 1.15
-
-
-def test_every_kind_has_its_hours() -> None:
-    study = study_of(students={"lstm": lstm})
-    said = cost_in_words(study, plan(study))
-    assert "H200-hours" in said and "core-hours" in said and "nan" not in said

@@ -17,17 +17,12 @@ from swept import all_tiny_there_once, small_study, tiny
 from underhood.common.errors import BadInput
 from underhood.sweeps.dask import certificates
 from underhood.sweeps.dask.cluster import Cluster
+from underhood.sweeps.dask.processes import free_port
 from underhood.sweeps.dask.queueing import Queue
 from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.sweeping import sweep
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(port: int) -> None:
@@ -148,8 +143,8 @@ def test_what_is_no_certificate_is_refused_at_once(tmp_path) -> None:
     text.write_text("not a certificate")
     for tls, said in (
         (dataclasses.replace(ours, ca=str(text)), "holds no certificate"),
-        (dataclasses.replace(ours, cert=str(text)), "are no certificate with its key"),
-        (dataclasses.replace(ours, key=others.key), "are no certificate with its key"),
+        (dataclasses.replace(ours, cert=str(text)), "are not a certificate and its key"),
+        (dataclasses.replace(ours, key=others.key), "are not a certificate and its key"),
     ):
         with pytest.raises(BadInput, match=said):
             tls.check()

@@ -5,21 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import killable
 import pytest
+import stored
 from killable import train
-from stored import (
-    PADDED,
-    cached_programs,
-    chunks_of,
-    make_foreign,
-    noted_steps,
-    own_handler,
-    press_after,
-    steps_kept,
-)
 
 import underhood as uh
+from underhood.training import training
 from underhood.training.arrangement import Arrangement
 
 
@@ -33,7 +24,7 @@ def straight() -> uh.Run:
 
 @pytest.fixture(scope="session")
 def straight_padded(straight) -> uh.Run:
-    return train(**PADDED)
+    return train(**stored.PADDED)
 
 
 # After the two above, which are compiled anew: all other runs must equal them, so programs from
@@ -47,14 +38,14 @@ def programs(straight, straight_padded, tmp_path_factory) -> Path:
 def cache(programs) -> Iterator[None]:
     """Compiled programs from a folder of this session."""
     jax.clear_caches()
-    with cached_programs(programs):
+    with stored.cached_programs(programs):
         yield
 
 
 @pytest.fixture(scope="session")
 def finished(programs, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
-    with cached_programs(programs):
+    with stored.cached_programs(programs):
         train(out=folder)
     return folder
 
@@ -62,20 +53,24 @@ def finished(programs, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def foreign(programs, tmp_path_factory) -> tuple[Path, uh.Run]:
     folder = tmp_path_factory.mktemp("foreign")
-    with cached_programs(programs):
-        return folder, train(make_student=make_foreign, out=folder)
+    with stored.cached_programs(programs):
+        return folder, train(make_student=stored.make_foreign, out=folder)
 
 
 @pytest.fixture(scope="session")
 def stopped(programs, tmp_path_factory) -> Path:
     """A run that Ctrl-C stopped, with two checkpoints."""
     folder = tmp_path_factory.mktemp("stopped")
-    with pytest.MonkeyPatch.context() as patch, own_handler(), cached_programs(programs):
-        chunks_of(patch, 1e9)
-        noted_steps(patch, press_after(4))
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        stored.own_handler(),
+        stored.cached_programs(programs),
+    ):
+        stored.chunks_of(patch, 1e9)
+        stored.noted_steps(patch, stored.press_after(4))
         with pytest.raises(KeyboardInterrupt):
             train(out=folder)
-    assert steps_kept(folder) == [585, 73]
+    assert stored.steps_kept(folder) == [585, 73]
     return folder
 
 
@@ -85,5 +80,5 @@ def no_training(monkeypatch, finished, stopped) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is left to train")
 
-    monkeypatch.setattr(killable.training(), "arrange", refuse)
+    monkeypatch.setattr(training, "arrange", refuse)
     monkeypatch.setattr(Arrangement, "advance", refuse)

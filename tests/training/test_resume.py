@@ -12,20 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import stored
 from killable import STEPS, make_student, make_task, train
-from stored import (
-    LONG_CHUNKS,
-    PADDED,
-    assert_same,
-    assert_same_arrays,
-    assert_whole,
-    chunks_of,
-    hidden,
-    noted_steps,
-    own_handler,
-    press_after,
-    steps_kept,
-)
 
 import underhood as uh
 from underhood.training.arrangement import first_group_state
@@ -34,7 +22,7 @@ from underhood.training.storage import checkpoints as storage
 
 pytestmark = pytest.mark.usefixtures("unhooked", "cache")
 
-CASES = {"one lane": ({"lanes": 1}, "straight"), "padded": (PADDED, "straight_padded")}
+CASES = {"one lane": ({"lanes": 1}, "straight"), "padded": (stored.PADDED, "straight_padded")}
 
 
 @pytest.fixture(params=CASES)
@@ -46,21 +34,21 @@ def case(request, cache) -> tuple[dict[str, Any], uh.Run]:
 
 def test_where_chunks_are_cut_changes_no_bit(case, monkeypatch) -> None:
     arguments, expected = case
-    starts = noted_steps(monkeypatch)
-    chunks_of(monkeypatch, 1e9)
-    assert_same(train(**arguments), expected)
-    assert starts == LONG_CHUNKS
+    starts = stored.noted_steps(monkeypatch)
+    stored.chunks_of(monkeypatch, 1e9)
+    stored.assert_same(train(**arguments), expected)
+    assert starts == stored.LONG_CHUNKS
     starts.clear()
-    chunks_of(monkeypatch, 0.0)
-    assert_same(train(**arguments), expected)
+    stored.chunks_of(monkeypatch, 0.0)
+    stored.assert_same(train(**arguments), expected)
     assert starts == list(range(STEPS))
 
 
 def test_after_ctrl_c_the_same_call_goes_on(case, monkeypatch, tmp_path) -> None:
     arguments, expected = case
-    chunks_of(monkeypatch, 1e9)
-    with monkeypatch.context() as patch, own_handler():
-        starts = noted_steps(patch, press_after(4))
+    stored.chunks_of(monkeypatch, 1e9)
+    with monkeypatch.context() as patch, stored.own_handler():
+        starts = stored.noted_steps(patch, stored.press_after(4))
         with pytest.raises(KeyboardInterrupt) as stopped:
             train(out=tmp_path, **arguments)
     said = re.fullmatch(
@@ -68,45 +56,45 @@ def test_after_ctrl_c_the_same_call_goes_on(case, monkeypatch, tmp_path) -> None
         str(stopped.value),
     )
     step = int(said[1])
-    assert starts == LONG_CHUNKS[:4]
-    assert steps_kept(tmp_path) == [step, 73] == [585, 73]
-    assert_whole(tmp_path)
-    starts = noted_steps(monkeypatch)
+    assert starts == stored.LONG_CHUNKS[:4]
+    assert stored.steps_kept(tmp_path) == [step, 73] == [585, 73]
+    stored.assert_whole(tmp_path)
+    starts = stored.noted_steps(monkeypatch)
     # The lanes are those that the run was begun with: others would be other programs.
-    assert_same(train(out=tmp_path, **{**arguments, "lanes": 3}), expected)
+    stored.assert_same(train(out=tmp_path, **{**arguments, "lanes": 3}), expected)
     assert starts[0] == step
 
 
 def test_ctrl_c_without_a_folder_keeps_nothing_and_says_so(cache, monkeypatch) -> None:
-    noted_steps(monkeypatch, press_after(1))
+    stored.noted_steps(monkeypatch, stored.press_after(1))
     with (
-        own_handler(),
+        stored.own_handler(),
         pytest.raises(KeyboardInterrupt, match=rf"^stopped after step 1 of {STEPS}$"),
     ):
         train()
 
 
 def test_a_second_ctrl_c_stops_at_once(straight, cache, monkeypatch, tmp_path) -> None:
-    chunks_of(monkeypatch, 1e9)
-    with monkeypatch.context() as patch, own_handler():
-        starts = noted_steps(patch, press_after(4, times=2))
+    stored.chunks_of(monkeypatch, 1e9)
+    with monkeypatch.context() as patch, stored.own_handler():
+        starts = stored.noted_steps(patch, stored.press_after(4, times=2))
         with pytest.raises(KeyboardInterrupt):
             train(out=tmp_path)
     # The chunk that it broke off, from step 73 on, left nothing behind.
-    assert starts == LONG_CHUNKS[:4]
-    assert steps_kept(tmp_path) == [73, 9]
-    starts = noted_steps(monkeypatch)
-    assert_same(train(out=tmp_path), straight)
+    assert starts == stored.LONG_CHUNKS[:4]
+    assert stored.steps_kept(tmp_path) == [73, 9]
+    starts = stored.noted_steps(monkeypatch)
+    stored.assert_same(train(out=tmp_path), straight)
     assert starts[0] == 73
 
 
 def test_a_thread_trains_without_hearing_ctrl_c(straight, cache) -> None:
     runs: list[uh.Run] = []
-    with own_handler():
+    with stored.own_handler():
         thread = threading.Thread(target=lambda: runs.append(train()))
         thread.start()
         thread.join()
-    assert_same(runs[0], straight)
+    stored.assert_same(runs[0], straight)
 
 
 # --- Damaged checkpoints
@@ -140,13 +128,13 @@ def test_a_damaged_checkpoint_is_passed_over(
     raw = newest.read_bytes()
     newest.write_bytes(DAMAGE[damage](raw))
     assert newest.read_bytes() != raw
-    starts = noted_steps(monkeypatch)
-    assert_same(train(out=folder), straight)
+    starts = stored.noted_steps(monkeypatch)
+    stored.assert_same(train(out=folder), straight)
     assert starts[0] == int(before.stem)
     [(logger, _, line)] = caplog.record_tuples
     assert logger == "underhood"
     assert re.fullmatch(rf"{newest} is damaged \(.+\); trying the checkpoint before it", line)
-    assert_whole(folder)
+    stored.assert_whole(folder)
 
 
 def test_no_flipped_bit_gets_past_the_checksum(stopped, caplog, tmp_path) -> None:
@@ -168,7 +156,7 @@ def test_no_flipped_bit_gets_past_the_checksum(stopped, caplog, tmp_path) -> Non
         assert place < header or step == int(before.stem)
         assert len(caplog.records) == (step == int(before.stem))
         for left, right in zip(*map(jax.tree.leaves, (states, wholes[step])), strict=True):
-            assert_same_arrays(left, right)
+            stored.assert_same_arrays(left, right)
         passed_over += step == int(before.stem)
     assert passed_over >= 190
 
@@ -179,9 +167,9 @@ def test_without_a_whole_checkpoint_a_run_starts_anew(
     folder = shutil.copytree(stopped, tmp_path / "run")
     for path in storage.checkpoints(folder):
         path.write_bytes(path.read_bytes()[:-1])
-    chunks_of(monkeypatch, 0.0)
-    with monkeypatch.context() as patch, own_handler():
-        starts = noted_steps(patch, press_after(3))
+    stored.chunks_of(monkeypatch, 0.0)
+    with monkeypatch.context() as patch, stored.own_handler():
+        starts = stored.noted_steps(patch, stored.press_after(3))
         with pytest.raises(
             KeyboardInterrupt, match=r"stopped after step 3 .* the same call goes on"
         ):
@@ -190,11 +178,11 @@ def test_without_a_whole_checkpoint_a_run_starts_anew(
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
     assert "starting from step 0" in caplog.records[-1].message
     # What Ctrl-C promised: the damaged ones, of later steps, do not stand in the way.
-    assert steps_kept(folder) == [3, 2]
+    assert stored.steps_kept(folder) == [3, 2]
     caplog.clear()
-    chunks_of(monkeypatch, 1.0)
-    starts = noted_steps(monkeypatch)
-    assert_same(train(out=folder), straight)
+    stored.chunks_of(monkeypatch, 1.0)
+    starts = stored.noted_steps(monkeypatch)
+    stored.assert_same(train(out=folder), straight)
     assert starts[0] == 3
     assert not caplog.records
 
@@ -217,7 +205,7 @@ def test_a_full_disk_costs_nothing_that_was_written(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         replace(source, target)
 
-    chunks_of(monkeypatch, 1e9)
+    stored.chunks_of(monkeypatch, 1e9)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
         with pytest.raises(OSError, match="No space left") as refusal:
@@ -225,13 +213,13 @@ def test_a_full_disk_costs_nothing_that_was_written(
     assert refusal.value.errno == errno.ENOSPC
     assert "run the same call again" in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    assert not hidden(tmp_path)
-    assert_whole(tmp_path)
+    assert not stored.hidden(tmp_path)
+    stored.assert_whole(tmp_path)
     kept, goes_on_from = {
         "settings.json": ([], [0]),
         "checkpoint": ([73, 9], [73]),
     }.get(name, ([STEPS, 585], []))
-    assert steps_kept(tmp_path) == kept
-    starts = noted_steps(monkeypatch)
-    assert_same(train(out=tmp_path), straight)
+    assert stored.steps_kept(tmp_path) == kept
+    starts = stored.noted_steps(monkeypatch)
+    stored.assert_same(train(out=tmp_path), straight)
     assert starts[:1] == goes_on_from

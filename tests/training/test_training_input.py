@@ -3,26 +3,18 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import killable
 import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.tasks import AssociativeRecall, TeacherStudent
+from underhood.tasks import AssociativeRecall
 from underhood.training import Constant, Cosine, Fade, First
 from underhood.training.members import combine
 
 KEY = jax.random.key(3)
 D = 2
-TASK = TeacherStudent.random(D, length=5, key=jax.random.key(0))
-RECIPE = uh.Recipe(steps=12, batch=4, precision="float64")
-
-
-def gated(width, *, key):
-    return uh.GatedRNN.init(d_in=D, hidden=width, gated=width + 1, d_out=D, key=key)
-
-
-def train(make_student=gated, task=TASK, recipe=RECIPE, *, widths=4, key=KEY, **more):
-    return uh.train(make_student, task, recipe, widths=widths, key=key, **more)
+TASK = killable.make_task()
 
 
 def test_the_papers_recipe_is_adamw():
@@ -89,7 +81,7 @@ def wrong_outputs(width, *, key):
     [
         ({"make_student": 3}, "make_student must be a function"),
         ({"make_student": lambda width, *, key: 3}, "make_student gave a int"),
-        ({"make_student": gated(3, key=KEY)}, "make_student must be a function"),
+        ({"make_student": killable.make_student(3, key=KEY)}, "make_student must be a function"),
         ({"make_student": uh.GatedRNN}, "make_student(width, *, key), but"),
         ({"make_student": lambda width: 3}, "got an unexpected keyword argument 'key'"),
         ({"make_student": lambda width, *, key: Scalar(2.0)}, "gave a Scalar; give a module"),
@@ -100,7 +92,7 @@ def wrong_outputs(width, *, key):
         ({"make_student": lambda width, *, key: Pair(jnp.ones(2))}, "returns a tuple; return one"),
         (
             {"make_student": lambda width, *, key: eqx.nn.Linear(2, 2, key=key)},
-            "the student fails on one sequence [time, d_in] = (5, 2)",
+            "the student fails on one sequence [time, d_in] = (4, 2)",
         ),
         ({"make_student": wrong_sizes}, "takes one sequence"),
         ({"make_student": wrong_outputs}, "give the student 2 inputs and 2 outputs"),
@@ -145,7 +137,7 @@ def wrong_outputs(width, *, key):
 )
 def test_bad_input_is_refused_with_one_line(arguments, message):
     with pytest.raises(uh.BadInput) as refusal:
-        train(**arguments)
+        killable.train(**arguments)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
 

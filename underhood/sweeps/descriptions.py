@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from underhood.layers.files.storage import take_apart
 from underhood.tasks import Task
 from underhood.training.storage.checksums import tree_checksum
-from underhood.training.storage.settings import plain
+from underhood.training.storage.settings import as_setting
 
 
 def describe_task(task: Task) -> tuple[PyTree, str]:
@@ -48,7 +48,7 @@ def describe(value: PyTree, seen: tuple[int, ...] = ()) -> PyTree:
         return parts if isinstance(value, list | tuple) else sorted(parts, key=repr)
     if isinstance(value, FunctionType):
         return describe_function(value, seen)
-    return plain(value)
+    return as_setting(value)
 
 
 def describe_function(function: FunctionType, seen: tuple[int, ...]) -> list[PyTree]:
@@ -61,7 +61,7 @@ def describe_function(function: FunctionType, seen: tuple[int, ...]) -> list[PyT
         for name in sorted(names_in(function.__code__))
         if name in around
     }
-    described = [plain(function), [describe_named(value, file, seen) for value in held]]
+    described = [as_setting(function), [describe_named(value, file, seen) for value in held]]
     return [*described, used] if used else described
 
 

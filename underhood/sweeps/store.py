@@ -28,7 +28,7 @@ from underhood.common.files import Json, as_json, write_atomically
 from underhood.common.tensors import tensor_shapes
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
-from underhood.training.ensemble import MakeStudent
+from underhood.training.ensemble import StudentMaker
 from underhood.training.run import Run
 from underhood.training.storage.folder import MEMBERS, locked
 
@@ -160,11 +160,11 @@ class Store:
             )
         return rows
 
-    def load(self, unit: Unit, make_student: MakeStudent | None = None) -> Run:
+    def load(self, unit: Unit, make_student: StudentMaker | None = None) -> Run:
         """Read a finished unit with its models and curves."""
         return Run.load(self.folder / UNITS / unit.name, make_student)
 
-    def load_all(self, make_student: MakeStudent) -> list[Run]:
+    def load_all(self, make_student: StudentMaker) -> list[Run]:
         """Read all finished units of one kind of student."""
         return [Run.load(folder, make_student) for folder in self.unit_folders()]
 

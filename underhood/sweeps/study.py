@@ -24,10 +24,10 @@ from underhood.common.files import Json
 from underhood.sweeps.descriptions import describe, describe_task
 from underhood.tasks import Task
 from underhood.training import Recipe
-from underhood.training.ensemble import Ensemble, MakeStudent, describe_members
+from underhood.training.ensemble import Ensemble, StudentMaker, describe_members
 from underhood.training.members import TEACHER_AXIS, Axes, Member, combine
 from underhood.training.storage.checksums import tree_checksum
-from underhood.training.storage.settings import plain
+from underhood.training.storage.settings import as_setting
 
 # The result of training depends on the code in these folders.
 CODE = (underhood.common, underhood.layers, underhood.tasks, underhood.training)
@@ -45,7 +45,7 @@ class Study:
     """
 
     task: Task
-    students: Mapping[str, MakeStudent]
+    students: Mapping[str, StudentMaker]
     recipe: Recipe
     widths: tuple[int, ...]
     seeds: int | tuple[int, ...] = 1
@@ -102,18 +102,15 @@ class Study:
         """Return the address of every student of a kind, or of some."""
         common = self.common(student)
 
-        def place(axis: str, value: float) -> str | float:
-            return self.teacher_sums[int(value)] if axis == TEACHER_AXIS else value
+        def address(member: Member) -> str:
+            axes = [
+                [axis, self.teacher_sums[int(value)] if axis == TEACHER_AXIS else value]
+                for axis, value in member.axes
+            ]
+            return json_checksum([common, member.width, member.seed, axes])
 
-        return {
-            member: json_checksum(
-                [
-                    *(common, member.width, member.seed),
-                    [[axis, place(axis, value)] for axis, value in member.axes],
-                ]
-            )
-            for member in (self.members() if members is None else members)
-        }
+        chosen = self.members() if members is None else members
+        return {member: address(member) for member in chosen}
 
     def all_addresses(self) -> set[str]:
         """Return the addresses of all students of all kinds."""
@@ -146,7 +143,7 @@ class Study:
 
 def json_checksum(value: PyTree) -> str:
     """Return a checksum of JSON that is the same in every process."""
-    text = json.dumps(value, sort_keys=True, default=plain)
+    text = json.dumps(value, sort_keys=True, default=as_setting)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

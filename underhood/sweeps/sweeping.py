@@ -8,7 +8,7 @@ from pathlib import Path
 from underhood.common.errors import refuse
 from underhood.common.files import as_json
 from underhood.common.numbers import whole_problems
-from underhood.sweeps.engines import Engine, Local, UnitOutcome, Watch
+from underhood.sweeps.engines import Engine, Local, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import MOST_STUDENTS, Unit, plan
@@ -70,7 +70,8 @@ def sweep(
                 failed[outcome.unit] = outcome.reason
                 tell(outcome.unit, "failed", outcome.worker)
                 continue
-            store.write(outcome.unit, {"origin.json": origin_of(outcome), **outcome.files})
+            origin = {name: getattr(outcome, name) for name in ("worker", "seconds", "attempts")}
+            store.write(outcome.unit, {"origin.json": as_json(origin), **outcome.files})
             done += 1
             tell(outcome.unit, "done", outcome.worker)
         table = store.write_table(study)
@@ -81,9 +82,3 @@ def plan_sweep(study: Study, folder: Path, engine: Engine, most: int) -> list[Un
     """Return the units that `sweep` would train; nothing is written."""
     finished = Store(folder).finished()
     return plan(study, finished, workers=engine.workers, most=most, memory=engine.memory)
-
-
-def origin_of(outcome: UnitOutcome) -> bytes:
-    """Return origin.json: where and how often a unit ran, and how long."""
-    seconds = round(outcome.seconds, 3)
-    return as_json({"worker": outcome.worker, "seconds": seconds, "attempts": outcome.attempts})

@@ -21,7 +21,7 @@ from underhood.training.members import TEACHER_AXIS, Axes, Member, combine, memb
 from underhood.training.recipes import Recipe
 
 # make_student(width, *, key) returns a student: a module (a pytree of arrays) that can be called.
-MakeStudent = Callable[..., PyTree]
+StudentMaker = Callable[..., PyTree]
 # The shapes of a student's trained arrays.
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -83,7 +83,7 @@ class Ensemble:
     task           in the recipe's precision, at its own length
     """
 
-    make_student: MakeStudent
+    make_student: StudentMaker
     members: tuple[Member, ...]
     teachers: tuple[LinearAttention, ...]
     students: tuple[Parts, ...]
@@ -113,7 +113,7 @@ class Ensemble:
 
 
 def describe_members(
-    make_student: MakeStudent,
+    make_student: StudentMaker,
     task: Task,
     recipe: Recipe,
     *,
@@ -172,7 +172,7 @@ def is_ours(student: PyTree) -> bool:
     return all(map(is_ours, student)) if isinstance(student, tuple) else True
 
 
-def make_checked(make_student: MakeStudent, width: int, key: PRNGKeyArray, task: Task) -> PyTree:
+def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task: Task) -> PyTree:
     """Make one student; refuse it with one line if the task cannot use it."""
     try:
         inspect.signature(make_student).bind(width, key=key)

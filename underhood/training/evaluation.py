@@ -1,6 +1,6 @@
 """Losses of trained students on fresh sequences."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from underhood.common.numbers import finite_or_none
 from underhood.layers import parameter_count
 from underhood.tasks import Task
 from underhood.training.ensemble import Ensemble, Parts
-from underhood.training.grouping import common_shapes, pad
+from underhood.training.grouping import common_shapes, numbers_by_kind, pad
 from underhood.training.step import ALIVE, GroupState, outputs_of, with_teacher
 
 FRESH_SEQUENCES = 2**14
@@ -83,13 +83,9 @@ def evaluate_members(ensemble: Ensemble, states: Sequence[GroupState]) -> list[J
 
 def models_alike(students: Sequence[Parts], states: Sequence[GroupState]) -> list[PyTree]:
     """Return the trained students, padded where that is exact: few programs evaluate them all."""
-    by_kind: dict[Hashable, list[Parts]] = {}
-    for parts in students:
-        by_kind.setdefault(parts.kind(), []).append(parts)
-    shapes = {
-        kind: common_shapes([parts.shapes for parts in equals]) for kind, equals in by_kind.items()
-    }
-    return [
-        parts.student(pad(state.weights, shapes[parts.kind()]))
-        for parts, state in zip(students, states, strict=True)
-    ]
+    models: dict[int, PyTree] = {}
+    for numbers in numbers_by_kind(students).values():
+        shapes = common_shapes([students[number].shapes for number in numbers])
+        for number in numbers:
+            models[number] = students[number].student(pad(states[number].weights, shapes))
+    return [models[number] for number in range(len(students))]

@@ -33,11 +33,8 @@ Grouping = tuple[tuple[int, ...], ...]
 
 def group(students: Sequence[Parts], lanes: int | None) -> Grouping:
     """Return members by program, at most `lanes` in each; None: as many as padding allows."""
-    by_kind: dict[Hashable, list[int]] = {}
-    for number, parts in enumerate(students):
-        by_kind.setdefault(parts.kind(), []).append(number)
     groups: list[tuple[int, ...]] = []
-    for members in by_kind.values():
+    for members in numbers_by_kind(students).values():
         # By size, so that members that must be split are padded least.
         members.sort(key=lambda number: numbers_in(students[number].shapes))
         current: list[int] = []
@@ -50,6 +47,14 @@ def group(students: Sequence[Parts], lanes: int | None) -> Grouping:
             current = trial
         groups.append(tuple(current))
     return tuple(groups)
+
+
+def numbers_by_kind(students: Sequence[Parts]) -> dict[Hashable, list[int]]:
+    """Return the numbers of the students that one program could train."""
+    by_kind: dict[Hashable, list[int]] = {}
+    for number, parts in enumerate(students):
+        by_kind.setdefault(parts.kind(), []).append(number)
+    return by_kind
 
 
 def waste(shapes_of_each: Sequence[Shapes]) -> float:

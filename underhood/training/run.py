@@ -17,7 +17,7 @@ from underhood.common.errors import BadInput
 from underhood.common.files import Json, as_json
 from underhood.common.tensors import Tensors, read_tensors
 from underhood.layers.files.storage import put_together, take_apart
-from underhood.training.ensemble import MakeStudent, is_ours
+from underhood.training.ensemble import StudentMaker, is_ours
 from underhood.training.storage import folder as storage
 from underhood.training.storage.settings import read_settings, settings_file
 
@@ -65,7 +65,7 @@ class Run:
         return f"<Run of {len(self.rows)} members, {best}{f', {lost} lost' if lost else ''}>"
 
     @classmethod
-    def load(cls, folder: str | Path, make_student: MakeStudent | None = None) -> "Run":
+    def load(cls, folder: str | Path, make_student: StudentMaker | None = None) -> "Run":
         """Read a finished run, or a finished unit of a sweep.
 
         make_student  needed again for students of foreign kinds
@@ -153,7 +153,7 @@ def read_checked(path: Path, checksums: Mapping[str, str]) -> Tensors:
     )
 
 
-def read_models(folder: Path, table: Json, make_student: MakeStudent | None) -> list[PyTree]:
+def read_models(folder: Path, table: Json, make_student: StudentMaker | None) -> list[PyTree]:
     """Return a run's students: our own by what the file says, others by making them again."""
     tensors, metadata = read_checked(folder / storage.MODELS, table["sha256"])
     models = []

@@ -22,7 +22,7 @@ from underhood.common.provenance import provenance
 from underhood.tasks import Task
 from underhood.training.arrangement import Arrangement, arrange
 from underhood.training.device import precision_of
-from underhood.training.ensemble import Ensemble, MakeStudent, describe_members
+from underhood.training.ensemble import Ensemble, StudentMaker, describe_members
 from underhood.training.evaluation import evaluate_members
 from underhood.training.members import Axes
 from underhood.training.progress import Bar, stop_on_interrupt
@@ -39,7 +39,7 @@ CHECKPOINT_SHARE = 20
 
 
 def train(
-    make_student: MakeStudent,
+    make_student: StudentMaker,
     task: Task,
     recipe: Recipe,
     *,

@@ -51,16 +51,14 @@ class Certificates:
             if not Path(path).is_file():
                 raise BadInput(f"--tls-{name} {path} is no file.")
         assert self.ca and self.cert
+        problem = f"--tls-ca {self.ca} holds no certificate."
         try:
-            ssl.create_default_context(cafile=self.ca)
+            context = ssl.create_default_context(cafile=self.ca)
+            files = f"--tls-cert {self.cert} and --tls-key {self.key}"
+            problem = f"{files} are not a certificate and its key."
+            context.load_cert_chain(self.cert, self.key)
         except (OSError, ValueError):
-            raise BadInput(f"--tls-ca {self.ca} holds no certificate.") from None
-        try:
-            ssl.create_default_context().load_cert_chain(self.cert, self.key)
-        except (OSError, ValueError):
-            raise BadInput(
-                f"--tls-cert {self.cert} and --tls-key {self.key} are no certificate with its key."
-            ) from None
+            raise BadInput(problem) from None
 
     def security(self) -> "distributed.security.Security | None":
         """Return certificates for every connection, or None where there are none."""

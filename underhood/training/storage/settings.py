@@ -38,15 +38,15 @@ def settings_of(ensemble: Ensemble) -> Json:
     first = [(parts.weights, parts.fixed) for parts in ensemble.students]
     kinds = (take_apart(parts.student(), "", {}) for parts in ensemble.students)
     settings = {
-        "recipe": plain(ensemble.recipe),
+        "recipe": as_setting(ensemble.recipe),
         "task": {"what": task, "numbers": tree_checksum(numbers)},
         "members": [dataclasses.asdict(member) for member in ensemble.members],
         "key": np.asarray(jax.random.key_data(ensemble.key)).tolist(),
-        "students": sorted({json.dumps(kind, default=plain) for kind in kinds}),
+        "students": sorted({json.dumps(kind, default=as_setting) for kind in kinds}),
         "first_weights": tree_checksum(first),
         "sketch": {"task.numbers": sketch(numbers), "first_weights": sketch(first)},
     }
-    return json.loads(json.dumps(settings, default=plain))
+    return json.loads(json.dumps(settings, default=as_setting))
 
 
 def settings_file(settings: Json, begun: Json) -> bytes:
@@ -108,15 +108,15 @@ def flat(data: PyTree, name: str = "") -> Json:
     }
 
 
-def plain(value: PyTree) -> PyTree:
+def as_setting(value: PyTree) -> PyTree:
     """Return a frozen dataclass as JSON with the names of its kinds, other objects by name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return {"kind": type(value).__name__} | {
-            field.name: plain(getattr(value, field.name)) for field in fields
+            field.name: as_setting(getattr(value, field.name)) for field in fields
         }
     if isinstance(value, tuple):
-        return [plain(part) for part in value]
+        return [as_setting(part) for part in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     name = getattr(value, "__qualname__", type(value).__qualname__)
