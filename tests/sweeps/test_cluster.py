@@ -17,12 +17,11 @@ import swept
 
 import underhood as uh
 from underhood.experiments.running.runner import run_all
-from underhood.sweeps.assembly import train_in_units
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.dask.dispatch import DIED, Call, Dispatcher, Job, Lost
 from underhood.sweeps.engines import Local, UnitOutcome
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweeping import sweep
+from underhood.sweeps.sweeping import sweep, train_in_units
 from underhood.sweeps.units import plan
 
 pytestmark = pytest.mark.slow

@@ -44,11 +44,6 @@ class Device:
     rate: float
     speed: float
 
-    @property
-    def together(self) -> bool:
-        """Whether the students of a unit share launches and waits."""
-        return self.backend != "cpu"
-
 
 # Fitted by benchmarks/cost.py; the H200's setup was measured by benchmarks/packing.py.
 H200 = Device("H200", "gpu", 14.0, launch=2.4e-7, wait=2.4e-6, rate=6.6e12, speed=1.7e13)
@@ -135,7 +130,8 @@ def size_of(variable: Any) -> float:  # Any: see above
 
 def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
     """Return the seconds that a unit takes."""
-    apart = 1 if device.together else students
+    # Students on a CPU core share nothing.
+    apart = students if device.backend == "cpu" else 1
     seconds = apart * (device.launch * step.launches + device.wait * step.waits)
     seconds += students * (step.flow / device.rate + step.work / device.speed)
     return device.setup + steps * seconds

@@ -19,7 +19,6 @@ from pathlib import Path
 from underhood.common.errors import BadInput, refuse
 from underhood.common.files import Json
 from underhood.common.numbers import whole_problems
-from underhood.sweeps.assembly import train_in_units
 from underhood.sweeps.dask.dispatch import Call, Dispatcher
 from underhood.sweeps.dask.processes import Processes
 from underhood.sweeps.dask.queueing import Queue
@@ -30,6 +29,7 @@ from underhood.sweeps.dask.worker import MEMORY_OFFER
 from underhood.sweeps.engines import TLS_OPTIONS, Progress, UnitOutcome, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
+from underhood.sweeps.sweeping import train_in_units
 from underhood.sweeps.units import Unit, Work, work
 from underhood.training.run import Run
 
