@@ -4,12 +4,13 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from underhood.common.live import LiveDisplay, duration_in_words
+from underhood.common.live import LiveDisplay
 
 if TYPE_CHECKING:
     import rich.table
@@ -62,7 +63,7 @@ class Bar(LiveDisplay):
         finite = losses[np.isfinite(losses)]
         lost = len(losses) - len(finite)
         shown = f"best {finite.min():.1e} median {np.median(finite):.1e}" if len(finite) else ""
-        left = f"{duration_in_words((self.steps - step) / speed)} left"
+        left = str(timedelta(seconds=round((self.steps - step) / speed)))
         self.done, self.numbers = step, (shown, f"{speed:.0f}/s", left)
         self.activity = f"{lost} lost" if lost else ""
 
