@@ -25,10 +25,9 @@ import cloudpickle
 import jax
 
 import underhood as uh
-from underhood.sweeps import Study
+from underhood.sweeps import Study, sweep
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import Unit
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -46,14 +45,14 @@ def study(seeds: int, steps: int = 1_500, key: int = 0) -> Study:
 
 
 def nothing(study, unit: Unit, **_) -> dict[str, bytes]:
-    rows = [{"student": "gated", "address": one, "loss": 0.0} for one in unit.addresses]
+    rows = [{"student": "gated", "address": address, "loss": 0.0} for address in unit.addresses]
     return {"members.json": json.dumps({"rows": rows}).encode()}
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Machine:
@@ -68,14 +67,8 @@ class Machine:
         return f"tcp://127.0.0.1:{self.port}"
 
     def start(self, module: str, *words: str) -> subprocess.Popen:
-        command = [
-            sys.executable,
-            "-m",
-            f"underhood.sweeps.{module}",
-            *words,
-            "--with-parent",
-            str(os.getpid()),
-        ]
+        command = [sys.executable, "-m", f"underhood.sweeps.dask.{module}"]
+        command += [*words, "--with-parent", str(os.getpid())]
         return subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def add_worker(self) -> None:
@@ -109,8 +102,8 @@ def speedup(folder: Path) -> None:
             # Enough that the second worker gets some, and compiles.
             sweep(study(8, key=101), folder / "warm2", cluster, most=1)
             both = [timed(folder / f"two{place}", cluster, place) for place in range(2)]
-    print(f"{UNITS} units on one worker: {', '.join(f'{one:.1f}' for one in alone)} s")
-    print(f"{UNITS} units on two workers: {', '.join(f'{one:.1f}' for one in both)} s")
+    print(f"{UNITS} units on one worker: {', '.join(f'{seconds:.1f}' for seconds in alone)} s")
+    print(f"{UNITS} units on two workers: {', '.join(f'{seconds:.1f}' for seconds in both)} s")
     print(f"speed-up: {sum(alone) / sum(both):.2f}")
 
 
@@ -126,19 +119,16 @@ def overhead(folder: Path) -> None:
         with Cluster(address=machine.address, work=nothing).opened() as cluster:
             sweep(study(20, key=1), folder / "warm", cluster, most=1)
             done = sweep(study(TINY), folder / "tiny", cluster, most=1)
-            own = dataclasses.replace(study(TINY), key=2)
-            units = [Unit("gated", 16, (0,), (address,)) for address in addresses(own)]
+            another = dataclasses.replace(study(TINY), key=2)
+            addresses = another.addresses("gated").values()
+            units = [Unit("gated", 16, (0,), (address,)) for address in addresses]
             began = time.perf_counter()
             with Store(folder / "disk").opened({}) as store:
                 for unit in units:
-                    store.write(unit, nothing(own, unit))
+                    store.write(unit, nothing(another, unit))
             writing = time.perf_counter() - began
     print(f"{TINY} units that do nothing: {1e3 * done.seconds / TINY:.1f} ms each,")
     print(f"of which writing them to the disk takes {1e3 * writing / TINY:.1f} ms")
-
-
-def addresses(own: Study) -> list[str]:
-    return list(own.addresses("gated").values())
 
 
 def resident(number: int) -> float:

@@ -43,12 +43,12 @@ def look_inside(model, task, row):
     small = uh.reduce(polished.model)
     row["reduce s"] = time.perf_counter() - began
     began = time.perf_counter()
-    found = uh.decompile(small.model)
+    decompiled = uh.decompile(small.model)
     row["decompile s"] = time.perf_counter() - began
     probes = uh.probe(small.model, task.attention)
     distance = uh.polynomial(small.model).distance(uh.polynomial(task.attention))
     row |= {
-        "kept": "→".join(str(one.neurons) for one in polished.attempts),
+        "kept": "→".join(str(attempt.neurons) for attempt in polished.attempts),
         "neurons": small.model.neurons,
         "gates": small.model.gate_width,
         "change": small.change,
@@ -56,8 +56,8 @@ def look_inside(model, task, row):
         "score KV": probes.score_kv,
         "score Q": probes.score_q,
         "polynomial": distance,
-        "residual": found.residual,
-        "bound r=2": found.certificate.bound(2.0, 32),
+        "residual": decompiled.residual,
+        "bound r=2": decompiled.certificate.bound(2.0, 32),
     }
     return row
 
@@ -105,16 +105,12 @@ def main() -> None:
     rows = []
     for row, model, task in students(parser.parse_args()):
         rows.append(look_inside(model, task, row))
-        told = rows[-1]
-        told["total s"] = sum(value for name, value in told.items() if name.endswith(" s"))
+        last = rows[-1]
+        last["total s"] = sum(value for name, value in last.items() if name.endswith(" s"))
         if len(rows) == 1:
-            print("  ".join(told))
-        print(
-            "  ".join(
-                f"{one:.2g}" if isinstance(one, float) else str(one) for one in told.values()
-            ),
-            flush=True,
-        )
+            print("  ".join(last))
+        shown = (f"{v:.2g}" if isinstance(v, float) else str(v) for v in last.values())
+        print("  ".join(shown), flush=True)
     paper = {"loss": 4.97e-8, "score KV": 4.52e-8, "score Q": 2.06e-10, "polynomial": 3.73e-4}
     better = sum(all(row[name] < paper[name] / 100 for name in paper) for row in rows)
     small = sum((row["neurons"], row["gates"]) == (14, 10) for row in rows)

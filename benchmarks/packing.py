@@ -15,9 +15,8 @@ from pathlib import Path
 import jax
 
 import underhood as uh
-from underhood.sweeps import Study
+from underhood.sweeps import Study, sweep
 from underhood.sweeps.engines import Local
-from underhood.sweeps.sweeping import sweep
 from underhood.training.program_cache import PROGRAMS
 
 TASK = uh.tasks.TeacherStudent.random(4, length=32, key=jax.random.key(0))
@@ -29,16 +28,16 @@ def gated(width, *, key):
     return uh.GatedRNN.init(d_in=4, hidden=width, gated=width, d_out=4, key=key)
 
 
-def study(students: int, steps: int) -> Study:
+def study_of(students: int, steps: int) -> Study:
     return Study(TASK, {"gated": gated}, uh.Recipe.fast(steps=steps), (WIDTH,), students)
 
 
-def timed(own: Study, most: int, folder: Path) -> float:
+def timed(study: Study, most: int, folder: Path) -> float:
     """Seconds of a sweep that compiles anew."""
     PROGRAMS.clear()
     jax.clear_caches()
     began = time.perf_counter()
-    done = sweep(own, folder, Local(progress=False), most=most)
+    done = sweep(study, folder, Local(progress=False), most=most)
     assert done.complete
     return time.perf_counter() - began
 
@@ -47,9 +46,9 @@ def main(students: int) -> None:
     steps = STEPS.get(jax.default_backend(), 300)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        first = timed(study(1, 1), 1, folder / "first")
-        alone = timed(study(students, steps), 1, folder / "alone")
-        packed = timed(study(students, steps), students, folder / "packed")
+        first = timed(study_of(1, 1), 1, folder / "first")
+        alone = timed(study_of(students, steps), 1, folder / "alone")
+        packed = timed(study_of(students, steps), students, folder / "packed")
     separate = alone + (students - 1) * first
     print(f"{jax.devices()[0]}: {students} students, width {WIDTH}, {steps} steps")
     print(f"one unit per student, one process:   {alone:8.1f} s")

@@ -27,11 +27,10 @@ import cloudpickle
 import jax
 
 import underhood as uh
-from underhood.sweeps import Study
+from underhood.sweeps import Study, sweep
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.engines import Local
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweeping import sweep
 from underhood.sweeps.units import work
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -75,9 +74,12 @@ class Faults:
     def __exit__(self, *_):
         self.stop.set()
         self.thread.join()
-        for one in self.joined:
-            one.kill()
-            one.wait()
+        self.kill_joined()
+
+    def kill_joined(self) -> None:
+        for process in self.joined:
+            process.kill()
+            process.wait()
 
     def run(self) -> None:
         kinds = {"worker killed": 6, "scheduler killed": 1, "worker frozen": 1, "worker joins": 1}
@@ -96,9 +98,7 @@ class Faults:
                 with contextlib.suppress(ProcessLookupError):
                     process.send_signal(signal.SIGCONT)
             else:
-                for one in self.joined:
-                    one.kill()
-                    one.wait()
+                self.kill_joined()
                 address = self.cluster.processes.address
                 command = [sys.executable, "-m", "underhood.sweeps.dask.worker", address]
                 self.joined = [
@@ -125,18 +125,16 @@ def killed_client(folder: Path, draw: random.Random) -> int:
 
 
 def losses(folder: Path) -> list[tuple[str, float]]:
-    return sorted(
-        (row["address"], row["loss"]) for _, rows in Store(folder).units() for row in rows
-    )
+    return sorted((row["address"], row["loss"]) for row in Store(folder).all_rows())
 
 
 def check(folder: Path, expected: list[tuple[str, float]]) -> list[str]:
     """What is wrong with a round."""
-    found = losses(folder)
+    results = losses(folder)
     wrong = []
-    if [address for address, _ in found] != [address for address, _ in expected]:
-        wrong.append(f"{len(found)} results, not {len(expected)}")
-    elif any(abs(a - b) > 1e-6 * abs(b) for (_, a), (_, b) in zip(found, expected, strict=True)):
+    if [address for address, _ in results] != [address for address, _ in expected]:
+        wrong.append(f"{len(results)} results, not {len(expected)}")
+    elif any(abs(a - b) > 1e-6 * abs(b) for (_, a), (_, b) in zip(results, expected, strict=True)):
         wrong.append("a result differs from the local engine's")
     if list((folder / "units").glob(".*")):
         wrong.append("something is half-written")
@@ -146,7 +144,8 @@ def check(folder: Path, expected: list[tuple[str, float]]) -> list[str]:
 def resident() -> float:
     """MiB of this process."""
     text = Path("/proc/self/status").read_text()
-    return int(next(one for one in text.splitlines() if one.startswith("VmRSS")).split()[1]) / 1024
+    line = next(line for line in text.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
 
 
 def main(minutes: float, seed: int) -> int:
@@ -160,16 +159,16 @@ def main(minutes: float, seed: int) -> int:
     try:
         while time.monotonic() < until:
             number += 1
-            own = folder / str(number)
+            place = folder / str(number)
             began, before = time.monotonic(), 0
             if number % CLIENT_EVERY == 0:
-                before = killed_client(own, draw)
+                before = killed_client(place, draw)
                 counts["client killed"] += 1
             with cluster().opened() as opened, Faults(opened, draw, counts):
-                done = sweep(study(), own, opened, most=1)
+                done = sweep(study(), place, opened, most=1)
                 restarts = opened.processes.restarts
             problems = [f"{unit}: {reason}" for unit, reason in done.failed.items()]
-            problems += check(own, expected)
+            problems += check(place, expected)
             wrong += problems
             memory.append(resident())
             print(
@@ -178,7 +177,7 @@ def main(minutes: float, seed: int) -> int:
                 f"{'; '.join(problems) or 'all there'}",
                 flush=True,
             )
-            shutil.rmtree(own)
+            shutil.rmtree(place)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print("faults: " + ", ".join(f"{count} × {kind}" for kind, count in sorted(counts.items())))

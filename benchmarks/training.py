@@ -24,9 +24,9 @@ from _common import OUT, write
 
 import underhood as uh
 from underhood.common.provenance import provenance
+from underhood.training.arrangement import arrange
 from underhood.training.device import precision_of
-from underhood.training.ensemble import Ensemble
-from underhood.training.members import combine
+from underhood.training.ensemble import describe_members
 
 D, TIME, BATCH = 4, 32, 64
 TOKENS = TIME * BATCH
@@ -136,13 +136,13 @@ def lstm(width, *, key):
 
 def ensemble_runner(make_student, width, members):
     """A function that makes some steps with all members."""
-    ensemble = Ensemble(make_student, *combine(members, width, None, TASK), TASK, RECIPE, KEY)
-    ensemble.arrange(None, None, None)
-    states = ensemble.first_states()
+    ensemble = describe_members(make_student, TASK, RECIPE, widths=width, seeds=members, key=KEY)
+    arranged = arrange(ensemble)
+    states = arranged.first_states()
 
     def run(steps):
         nonlocal states
-        states = ensemble.advance(states, 0, steps)
+        states = arranged.advance(states, 0, steps)
 
     return run
 

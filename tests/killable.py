@@ -5,7 +5,6 @@ reads asks for a run, {"out": folder, "chunk_seconds": s, "largest_file": bytes 
 answers with the fork's process number and, when the fork has ended, {"status": -9, "error": ""}.
 """
 
-import importlib
 import json
 import logging
 import os
@@ -21,6 +20,7 @@ import numpy as np
 import optax  # noqa: F401  (so that no fork has to)
 
 import underhood as uh
+from underhood.training import training
 
 STEPS = 1000
 
@@ -68,15 +68,10 @@ def use_cache(folder: Path) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def training() -> Any:
-    """The module; `underhood.training.training` is the function."""
-    return importlib.import_module("underhood.training.training")
-
-
 def run_in_fork(request: dict[str, Any], error_pipe: int) -> None:
     # Checkpoints as often as chunks, on a disk slow enough for kills to land in the writing.
-    module, fsync = training(), os.fsync
-    module.CHUNK_SECONDS, module.CHECKPOINT_SHARE = request["chunk_seconds"], 0
+    fsync = os.fsync
+    training.CHUNK_SECONDS, training.CHECKPOINT_SHARE = request["chunk_seconds"], 0
     os.fsync = lambda file: (time.sleep(0.003), fsync(file))[1]
     # What a kill left behind must never look damaged.
     logging.getLogger("underhood").addFilter(lambda record: os._exit(2))

@@ -29,8 +29,13 @@ def gated(width, *, key):
     return uh.GatedRNN.init(d_in=1, hidden=width, gated=width, d_out=1, key=key)
 
 
-def study(seeds: int = UNITS) -> Study:
-    return Study(TASK, {"gated": gated}, RECIPE, widths=(2,), seeds=seeds)
+def small_study(seeds: int = UNITS) -> Study:
+    return study_of(widths=(2,), seeds=seeds)
+
+
+def study_of(**changes) -> Study:
+    fields = {"students": {"gated": gated}, "widths": (2, 3), "seeds": 3} | changes
+    return Study(fields.pop("task", TASK), recipe=fields.pop("recipe", RECIPE), **fields)
 
 
 def tiny(study, unit, **_):
@@ -76,13 +81,13 @@ def beside(act, cluster: Cluster):
 
 
 def losses_in(folder) -> dict[str, float]:
-    return {row["address"]: row["loss"] for _, rows in Store(folder).units() for row in rows}
+    return {row["address"]: row["loss"] for row in Store(folder).all_rows()}
 
 
-def all_there_once(folder, own: Study, without: int = 0) -> None:
+def all_there_once(folder, study: Study, without: int = 0) -> None:
     """Every result exactly once, whole, and nothing else."""
-    rows = [row for _, rows in Store(folder).units() for row in rows]
-    addresses = set(own.addresses("gated").values())
+    rows = list(Store(folder).all_rows())
+    addresses = set(study.addresses("gated").values())
     assert len(rows) == len({row["address"] for row in rows}) == len(addresses) - without
     assert {row["address"] for row in rows} <= addresses
     assert not list((folder / "units").glob(".*"))
@@ -90,10 +95,10 @@ def all_there_once(folder, own: Study, without: int = 0) -> None:
         assert json.loads((path / "members.json").read_text())["rows"]
 
 
-def all_tiny_there_once(folder, own: Study, without: int = 0) -> None:
+def all_tiny_there_once(folder, study: Study, without: int = 0) -> None:
     """The same for `tiny`, whose results say whose they are."""
-    all_there_once(folder, own, without)
-    rows = [row for _, rows in Store(folder).units() for row in rows]
+    all_there_once(folder, study, without)
+    rows = list(Store(folder).all_rows())
     assert [row["loss"] for row in rows] == [row["seed"] / 7 for row in rows]
 
 

@@ -14,26 +14,14 @@ import jax
 import numpy as np
 import pytest
 import swept
-from swept import (
-    UNITS,
-    all_there_once,
-    all_tiny_there_once,
-    beside,
-    crashing,
-    kill,
-    losses_in,
-    study,
-    tiny,
-)
 
 import underhood as uh
 from underhood.experiments.running.runner import run_all
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.dask.dispatch import DIED, Call, Dispatcher, Job, Lost
-from underhood.sweeps.engines import Local, Outcome
-from underhood.sweeps.runs import train_on
+from underhood.sweeps.engines import Local, UnitOutcome
 from underhood.sweeps.store import Store
-from underhood.sweeps.sweeping import sweep
+from underhood.sweeps.sweeping import sweep, train_in_units
 from underhood.sweeps.units import plan
 
 pytestmark = pytest.mark.slow
@@ -46,44 +34,42 @@ def cluster():
 
 
 def test_a_study_of_24_units_is_the_local_one(cluster, tmp_path) -> None:
-    own = study()
-    here = sweep(own, tmp_path / "local", Local(progress=False), most=1)
-    there = sweep(own, tmp_path / "dask", cluster, most=1)
-    assert here.done == there.done == UNITS and there.complete
-    all_there_once(tmp_path / "dask", own)
-    found, expected = losses_in(tmp_path / "dask"), losses_in(tmp_path / "local")
-    assert found.keys() == expected.keys() and len(set(expected.values())) == UNITS
-    for address, loss in found.items():
+    study = swept.small_study()
+    here = sweep(study, tmp_path / "local", Local(progress=False), most=1)
+    there = sweep(study, tmp_path / "dask", cluster, most=1)
+    assert here.done == there.done == swept.UNITS and there.complete
+    swept.all_there_once(tmp_path / "dask", study)
+    losses, expected = swept.losses_in(tmp_path / "dask"), swept.losses_in(tmp_path / "local")
+    assert losses.keys() == expected.keys() and len(set(expected.values())) == swept.UNITS
+    for address, loss in losses.items():
         assert loss == pytest.approx(expected[address], rel=1e-6)
     # What one engine has finished the other does not do again.
-    again = sweep(own, tmp_path / "dask", Local(progress=False))
-    assert (again.before, again.done) == (UNITS, 0)
+    again = sweep(study, tmp_path / "dask", Local(progress=False))
+    assert (again.before, again.done) == (swept.UNITS, 0)
 
 
 def test_studies_side_by_side_get_their_own_results(cluster, tmp_path) -> None:
-    names = range(3)
-    made = [dataclasses.replace(study(seeds=3), key=7 + one) for one in names]
+    made = [dataclasses.replace(swept.small_study(seeds=3), key=key) for key in range(7, 10)]
 
-    def run(one: int) -> None:
-        sweep(made[one], tmp_path / str(one), cluster, most=1)
+    def run(study: uh.Study) -> None:
+        sweep(study, tmp_path / str(study.key), cluster, most=1)
 
-    threads = [threading.Thread(target=run, args=(one,)) for one in names]
+    threads = [threading.Thread(target=run, args=(study,)) for study in made]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for one in names:
-        all_there_once(tmp_path / str(one), made[one])
+    for study in made:
+        swept.all_there_once(tmp_path / str(study.key), study)
 
 
 def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path) -> None:
-    own = uh.Study(
+    study = uh.Study(
         swept.TASK, {"gated": swept.gated}, swept.RECIPE, (2,), 3, {"learning_rate": (1e-3, 1e-2)}
     )
     ticks = []
-    run = train_on(cluster, own, tmp_path / "there", lambda done, of: ticks.append(done / of))
-    here = Local(progress=False)
-    expected = train_on(here, own, tmp_path / "here", lambda done, of: None)
+    run = cluster.train(study, tmp_path / "there", lambda done, of: ticks.append(done / of))
+    expected = Local().train(study, tmp_path / "here", lambda done, of: None)
     assert len(run.rows) == len(expected.rows) == 6
     for row, other in zip(run.rows, expected.rows, strict=True):
         assert row.keys() == other.keys() and row["lost_at"] is other["lost_at"] is None
@@ -93,7 +79,7 @@ def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path)
     assert ticks == sorted(ticks) and ticks[-1] == 1.0
     assert not (tmp_path / "there" / "sweep").exists()
     # And `train` itself finds its own settings there, and nothing left to do.
-    options = {"widths": (2,), "seeds": 3, "axes": own.axes, "key": jax.random.key(0)}
+    options = {"widths": (2,), "seeds": 3, "axes": study.axes, "key": jax.random.key(0)}
     again = uh.train(
         swept.gated, swept.TASK, swept.RECIPE, **options, out=tmp_path / "there", progress=False
     )
@@ -101,43 +87,43 @@ def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path)
 
 
 def test_a_sweep_that_is_left_does_not_keep_the_workers_busy(cluster, tmp_path) -> None:
-    own = study(seeds=3)
-    outcomes = cluster.run(own, plan(own, workers=3), Store(tmp_path), lambda *_: None)
+    study = swept.small_study(seeds=3)
+    outcomes = cluster.run(study, plan(study, workers=3), Store(tmp_path), lambda *_: None)
     next(outcomes)
     outcomes.close()
     # The next sweep finds nothing of it in its way, and nothing is left when that ends.
-    assert sweep(own, tmp_path, cluster, most=1).complete
+    assert sweep(study, tmp_path, cluster, most=1).complete
     assert not cluster.dispatcher.flying and not cluster.dispatcher.waiting
 
 
 @pytest.mark.chaos
 def test_workers_and_the_scheduler_are_killed(tmp_path) -> None:
-    own = study()
+    study = swept.small_study()
 
     def killer(cluster, stop):
         for name in ("worker-0", "worker-1", "scheduler", "worker-0"):
             if stop.wait(0.9):
                 return
-            kill(cluster, name)
+            swept.kill(cluster, name)
 
-    with Cluster(count=2, work=tiny).opened() as cluster:
-        with beside(killer, cluster):
-            done = sweep(own, tmp_path, cluster, most=1)
+    with Cluster(count=2, work=swept.tiny).opened() as cluster:
+        with swept.beside(killer, cluster):
+            done = sweep(study, tmp_path, cluster, most=1)
         restarts = cluster.processes.restarts
     assert done.complete and restarts >= 2
-    all_tiny_there_once(tmp_path, own)
+    swept.all_tiny_there_once(tmp_path, study)
 
 
 def test_units_that_always_fail_are_reported_and_the_rest_completes(tmp_path) -> None:
-    own = study(seeds=10)
-    with Cluster(count=2, work=crashing, rounds=3).opened() as cluster:
-        done = sweep(own, tmp_path, cluster, most=1)
+    study = swept.small_study(seeds=10)
+    with Cluster(count=2, work=swept.crashing, rounds=3).opened() as cluster:
+        done = sweep(study, tmp_path, cluster, most=1)
     reasons = {unit.seeds[0]: reason for unit, reason in done.failed.items()}
     assert reasons == {
-        5: "its workers died, every time it was tried",
+        5: "its worker died every time it was tried",
         7: "ValueError: seven is not wanted",
     }
-    all_tiny_there_once(tmp_path, own, without=2)
+    swept.all_tiny_there_once(tmp_path, study, without=2)
 
 
 @pytest.mark.chaos
@@ -150,26 +136,29 @@ def test_experiments_on_workers_give_the_same_results(tmp_path) -> None:
     )  # fmt: skip
     assert done.returncode == 0 and "2 of 2 experiments" in done.stdout, done.stderr
     (expected,) = run_all(["figure3b"], "smoke", None, tmp_path / "here")
-    found = json.loads((tmp_path / "there" / "figure3b" / "result.json").read_text())
-    assert found["verdict"] == expected["verdict"]
-    for number, other in zip(found["numbers"], expected["numbers"], strict=True):
+    result = json.loads((tmp_path / "there" / "figure3b" / "result.json").read_text())
+    assert result["verdict"] == expected["verdict"]
+    for number, other in zip(result["numbers"], expected["numbers"], strict=True):
         assert (number["value"], number["verdict"]) == (other["value"], other["verdict"])
-    for row, other in zip(found["rows"], expected["rows"], strict=True):
+    for row, other in zip(result["rows"], expected["rows"], strict=True):
         assert row["compute it"] == other["compute it"]
         assert row["median"] == pytest.approx(other["median"], rel=1e-4)
     # What workers have trained is a run like any other: the local engine reads it.
     again = run_all(["figure3b"], "smoke", None, tmp_path / "there")
-    assert again[0]["numbers"] == found["numbers"]
+    assert again[0]["numbers"] == result["numbers"]
 
 
 class Broken:
     """An engine that cannot train."""
 
-    workers, memory = 1, None
+    workers, memory, concurrent = 1, None, True
 
     def run(self, study, units, store, tell):
         for unit in units:
-            yield Outcome(unit, None, "not today")
+            yield UnitOutcome(unit, None, "not today")
+
+    def train(self, study, folder, progress):
+        return train_in_units(self, study, folder, progress)
 
 
 def test_an_experiment_whose_units_fail_does_not_stop_the_others(tmp_path, capsys) -> None:
@@ -197,7 +186,7 @@ def test_a_result_that_dies_with_its_worker_is_computed_again() -> None:
     from distributed.scheduler import KilledWorker
 
     dispatcher = Dispatcher(lambda: None, retries=2, rounds=5, needs={})
-    (unit, *_) = plan(study(seeds=1))
+    (unit, *_) = plan(swept.small_study(seeds=1))
     job = Job(Call(b"", lambda *_: None), unit)
     died = dispatcher.outcome_of(Gone(KilledWorker("unit", None, 0)), job)
     assert died.files is None and died.reason == DIED and dispatcher.again(job, died.reason)

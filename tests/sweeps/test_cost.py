@@ -6,25 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from swept import RECIPE, TASK, study_of
 
 import underhood as uh
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.layers.base.recurrence import doubling, linear_recurrence, scan
 from underhood.sweeps import Study
-from underhood.sweeps.commands import cost
-from underhood.sweeps.cost import CORE, H200, Device, Step, cost_of, hours, seconds_of, step_of
+from underhood.sweeps import cost as costs
+from underhood.sweeps.cost import CORE, H200, Device, Step
 from underhood.sweeps.units import bytes_of, plan
-from underhood.training.ensemble import Ensemble
-from underhood.training.members import Member
+from underhood.training.arrangement import arrange
 
-TASK = uh.tasks.TeacherStudent.random(1, length=4, key=jax.random.key(0))
-RECIPE = uh.Recipe.fast(steps=4, batch=2)
 GPU = Device("fast", "gpu", setup=3.0, launch=0.1, wait=0.02, rate=1e6, speed=1e7)
 SLOW = Device("slow", "cpu", setup=1.0, launch=0.1, wait=0.0, rate=1e6, speed=1e7)
-
-
-def gated(width, *, key):
-    return uh.GatedRNN.init(d_in=1, hidden=width, gated=width, d_out=1, key=key)
 
 
 def lstm(width, *, key):
@@ -34,19 +28,14 @@ def lstm(width, *, key):
     )  # fmt: skip
 
 
-def study(**changes) -> Study:
-    fields = {"students": {"gated": gated}, "widths": (2, 3), "seeds": 3} | changes
-    return Study(fields.pop("task", TASK), recipe=fields.pop("recipe", RECIPE), **fields)
-
-
 @pytest.mark.parametrize("memory", [1, 10**6, 10**7, 10**9, 10**12])
 def test_units_fit_into_a_workers_memory(memory: int) -> None:
-    own = study(widths=(2, 64), seeds=40)
-    units = plan(own, memory=memory)
-    planned = sorted(one for unit in units for one in unit.addresses)
-    assert planned == sorted(own.addresses("gated").values())
+    study = study_of(widths=(2, 64), seeds=40)
+    units = plan(study, memory=memory)
+    planned = sorted(address for unit in units for address in unit.addresses)
+    assert planned == sorted(study.addresses("gated").values())
     for unit in units:
-        fit = max(1, memory // bytes_of(own, "gated", unit.width))
+        fit = max(1, memory // bytes_of(study, "gated", unit.width))
         assert len(unit.addresses) <= min(fit, 256)
 
 
@@ -55,12 +44,9 @@ def test_the_bytes_foreseen_are_not_less_than_training_takes() -> None:
     # What train foresees once it has compiled, for students of several kinds.
     task = uh.tasks.TeacherStudent.random(3, length=16, key=jax.random.key(0))
     for architecture in (ARCHITECTURES[0], ARCHITECTURES[3], ARCHITECTURES[5]):
-        own = Study(task, {"s": architecture.make(task, 1)}, uh.Recipe(steps=1), widths=(32,))
-        make, key = own.students["s"], jax.random.key(0)
-        ensemble = Ensemble(make, (Member(0, 32),), (), task, own.recipe, key)
-        ensemble.arrange(None, None, None)
-        foreseen = bytes_of(own, "s", 32)
-        assert ensemble.bytes <= foreseen <= 40 * ensemble.bytes
+        study = Study(task, {"s": architecture.make(task, 1)}, uh.Recipe(steps=1), widths=(32,))
+        needed = arrange(study.ensemble("s")).bytes
+        assert needed <= bytes_of(study, "s", 32) <= 40 * needed
 
 
 def test_a_trace_is_counted() -> None:
@@ -75,7 +61,8 @@ def test_a_trace_is_counted() -> None:
 
     x = jnp.ones((3, 3), jnp.float32)
     counted = [
-        cost_of(jax.make_jaxpr(one)(x).jaxpr) for one in (two_products, loop, elementwise_loop)
+        costs.cost_of(jax.make_jaxpr(function)(x).jaxpr)
+        for function in (two_products, loop, elementwise_loop)
     ]
     # A product and a sum of 36 bytes; seven times a product of nine terms and tanh, 12 bytes each.
     assert counted[0] == Step(flow=72.0, work=54.0, launches=2.0, waits=0.0)
@@ -85,15 +72,17 @@ def test_a_trace_is_counted() -> None:
 
 @pytest.mark.parametrize("device", [H200, CORE])
 def test_a_step_costs_more_with_more_of_anything(device: Device) -> None:
-    small = step_of(study(), "gated", 2, device)
-    wide = step_of(study(), "gated", 20, device)
-    batch = step_of(study(recipe=RECIPE.change(batch=20)), "gated", 2, device)
-    longer = step_of(study(recipe=RECIPE.change(length=40)), "gated", 2, device)
+    small = costs.step_of(study_of(), "gated", 2, device)
+    wide = costs.step_of(study_of(), "gated", 20, device)
+    batch = costs.step_of(study_of(recipe=RECIPE.change(batch=20)), "gated", 2, device)
+    longer = costs.step_of(study_of(recipe=RECIPE.change(length=40)), "gated", 2, device)
     assert small.flow < min(wide.flow, batch.flow, longer.flow)
     assert small.launches == wide.launches == batch.launches < longer.launches
     # Gated RNNs have no turn that must wait for the one before, LSTMs all, there and back.
     assert small.waits == 0
-    assert step_of(study(students={"lstm": lstm}), "lstm", 2, device).waits == 2 * TASK.time
+    assert (
+        costs.step_of(study_of(students={"lstm": lstm}), "lstm", 2, device).waits == 2 * TASK.time
+    )
 
 
 def test_a_step_is_traced_as_its_device_would_run_it() -> None:
@@ -103,20 +92,25 @@ def test_a_step_is_traced_as_its_device_would_run_it() -> None:
         return str(jax.make_jaxpr(lambda u: linear_recurrence(decay, u, **options))(inputs))
 
     assert traced(backend="gpu") == traced(form=doubling) != traced(form=scan)
-    assert traced(backend="cpu") == traced() == traced(form=scan)
+    assert traced(backend="cpu") == traced(form=scan) == traced()
+    # The device of a step is the backend of its trace.
+    both = [costs.step_of(study_of(), "gated", 2, device).launches for device in (H200, CORE)]
+    assert both[0] != both[1]
 
 
 def test_units_cost_what_the_formula_says() -> None:
-    own = study(students={"lstm": lstm}, recipe=RECIPE.change(steps=100))
-    units = plan(own, most=2)
+    study = study_of(students={"lstm": lstm}, recipe=RECIPE.change(steps=100))
+    units = plan(study, most=2)
     for device, apart in ((GPU, lambda count: 1), (SLOW, lambda count: count)):
         expected = 0.0
         for unit in units:
-            step, count = step_of(own, "lstm", unit.width, device), len(unit.addresses)
+            step, count = costs.step_of(study, "lstm", unit.width, device), len(unit.addresses)
             shared = device.launch * step.launches + device.wait * step.waits
             own_part = step.flow / device.rate + step.work / device.speed
             expected += device.setup + 100 * (apart(count) * shared + count * own_part)
-        assert hours(own, units, device) == pytest.approx(expected / 3600)
+        assert costs.hours(study, units, device) == pytest.approx(expected / 3600)
+    said = costs.cost_in_words(study, units)
+    assert "H200-hours" in said and "core-hours" in said and "nan" not in said
 
 
 def test_an_h200_takes_what_is_foretold() -> None:
@@ -129,16 +123,12 @@ def test_an_h200_takes_what_is_foretold() -> None:
         name, width, _, students, milliseconds, _ = rest.split()
         if name != "teacher" or place % 4 != 1:
             continue
-        make = next(one for one in ARCHITECTURES if one.name == ", ".join(kind)).make
-        own = study(task=task, students={"s": make(task, int(depth))}, recipe=uh.Recipe(steps=1))
-        step = step_of(own, "s", int(width), H200)
-        foretold = seconds_of(step, int(students), 1, H200) - H200.setup
+        make = next(a for a in ARCHITECTURES if a.name == ", ".join(kind)).make
+        study = study_of(
+            task=task, students={"s": make(task, int(depth))}, recipe=uh.Recipe(steps=1)
+        )
+        step = costs.step_of(study, "s", int(width), H200)
+        foretold = costs.seconds_of(step, int(students), 1, H200) - H200.setup
         ratios.append(float(milliseconds) / 1e3 / foretold)
         assert unit == "ms" and 0.7 < ratios[-1] < 1.5
     assert len(ratios) == 6 and 0.85 < np.median(ratios) < 1.15
-
-
-def test_every_kind_has_its_hours() -> None:
-    own = study(students={"lstm": lstm})
-    said = cost(own, plan(own))
-    assert "H200-hours" in said and "core-hours" in said and "nan" not in said

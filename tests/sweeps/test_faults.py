@@ -12,17 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from swept import (
-    UNITS,
-    all_there_once,
-    all_tiny_there_once,
-    beside,
-    kill,
-    losses_in,
-    slow,
-    study,
-    tiny,
-)
+import swept
 
 from underhood.common.errors import BadInput
 from underhood.sweeps.dask.cluster import Cluster
@@ -39,15 +29,15 @@ KILLS = 20
 def expected(tmp_path_factory):
     """What the local engine finds."""
     folder = tmp_path_factory.mktemp("local")
-    sweep(study(), folder, Local(progress=False), most=1)
-    return losses_in(folder)
+    sweep(swept.small_study(), folder, Local(progress=False), most=1)
+    return swept.losses_in(folder)
 
 
 def agrees(folder, expected) -> None:
-    all_there_once(folder, study())
-    found = losses_in(folder)
-    assert found.keys() == expected.keys()
-    for address, loss in found.items():
+    swept.all_there_once(folder, swept.small_study())
+    losses = swept.losses_in(folder)
+    assert losses.keys() == expected.keys()
+    for address, loss in losses.items():
         assert loss == pytest.approx(expected[address], rel=1e-6)
 
 
@@ -57,22 +47,22 @@ def test_workers_killed_at_twenty_random_moments(tmp_path, expected) -> None:
     def killer(cluster, stop):
         while len(killed) < KILLS and not stop.wait(draw.uniform(0.5, 6)):
             name = draw.choice(("worker-0", "worker-1"))
-            kill(cluster, name)
+            swept.kill(cluster, name)
             killed.append(name)
 
     # More rounds, because these deaths are no unit's fault.
-    with Cluster(count=2, work=slow, rounds=20).opened() as cluster:
+    with Cluster(count=2, work=swept.slow, rounds=20).opened() as cluster:
         number = 0
         # A study may end before twenty kills; what is killed then is the next one.
-        with beside(killer, cluster):
+        with swept.beside(killer, cluster):
             while len(killed) < KILLS:
-                done = sweep(study(), tmp_path / str(number), cluster, most=1)
+                done = sweep(swept.small_study(), tmp_path / str(number), cluster, most=1)
                 assert done.complete, done.failed
                 number += 1
         restarts = cluster.processes.restarts
     assert restarts >= KILLS / 2
-    for one in range(number):
-        agrees(tmp_path / str(one), expected)
+    for place in range(number):
+        agrees(tmp_path / str(place), expected)
 
 
 def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
@@ -85,9 +75,9 @@ def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
             subprocess.Popen([*command, "--name", "late", "--with-parent", str(os.getpid())])
         )
 
-    with Cluster(count=1, work=slow).opened() as cluster:
-        with beside(join, cluster):
-            done = sweep(study(), tmp_path, cluster, most=1)
+    with Cluster(count=1, work=swept.slow).opened() as cluster:
+        with swept.beside(join, cluster):
+            done = sweep(swept.small_study(), tmp_path, cluster, most=1)
         for process in joined:
             process.kill()
             process.wait()
@@ -95,7 +85,7 @@ def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
     agrees(tmp_path, expected)
     origins = [path.read_text() for path in tmp_path.glob("units/*/origin.json")]
     late = sum('"late"' in text for text in origins)
-    assert 3 <= late < UNITS
+    assert 3 <= late < swept.UNITS
 
 
 def test_a_worker_frozen_for_a_minute(tmp_path, expected) -> None:
@@ -111,8 +101,8 @@ def test_a_worker_frozen_for_a_minute(tmp_path, expected) -> None:
         process.send_signal(signal.SIGCONT)
         time.sleep(5)
 
-    with Cluster(count=2, work=slow).opened() as cluster, beside(freezer, cluster):
-        done = sweep(study(), tmp_path, cluster, most=1)
+    with Cluster(count=2, work=swept.slow).opened() as cluster, swept.beside(freezer, cluster):
+        done = sweep(swept.small_study(), tmp_path, cluster, most=1)
     assert done.complete and frozen
     agrees(tmp_path, expected)
 
@@ -124,11 +114,11 @@ def test_the_scheduler_is_killed_three_times(tmp_path, expected) -> None:
         for _ in range(3):
             if stop.wait(5):
                 return
-            kill(cluster, "scheduler")
+            swept.kill(cluster, "scheduler")
             killed.append(1)
 
-    with Cluster(count=2, work=slow).opened() as cluster, beside(killer, cluster):
-        done = sweep(study(), tmp_path, cluster, most=1)
+    with Cluster(count=2, work=swept.slow).opened() as cluster, swept.beside(killer, cluster):
+        done = sweep(swept.small_study(), tmp_path, cluster, most=1)
     assert done.complete and killed
     agrees(tmp_path, expected)
 
@@ -140,13 +130,13 @@ from pathlib import Path
 import swept
 from underhood.sweeps.sweeping import sweep
 with swept.Cluster(count=2, work=swept.tiny).opened() as cluster:
-    print(*(one.pid for one in cluster.processes.running.values()), flush=True)
-    sweep(swept.study(), Path(sys.argv[1]), cluster, most=1)
+    print(*(process.pid for process in cluster.processes.running.values()), flush=True)
+    sweep(swept.small_study(), Path(sys.argv[1]), cluster, most=1)
 """
 
 
 def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path) -> None:
-    own = study()
+    study = swept.small_study()
     words = [sys.executable, "-c", CLIENT, str(tmp_path), str(Path(__file__).parents[1])]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     children = [int(number) for number in client.stdout.readline().split()]
@@ -162,11 +152,11 @@ def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path)
         assert time.monotonic() < until, "workers outlive their client"
         time.sleep(0.1)
     before = len(Store(tmp_path).finished())
-    assert 3 <= before < UNITS
-    with Cluster(count=2, work=tiny).opened() as cluster:
-        done = sweep(own, tmp_path, cluster, most=1)
-    assert (done.before, done.done) == (before, UNITS - before)
-    all_tiny_there_once(tmp_path, own)
+    assert 3 <= before < swept.UNITS
+    with Cluster(count=2, work=swept.tiny).opened() as cluster:
+        done = sweep(study, tmp_path, cluster, most=1)
+    assert (done.before, done.done) == (before, swept.UNITS - before)
+    swept.all_tiny_there_once(tmp_path, study)
 
 
 @pytest.fixture
@@ -188,34 +178,34 @@ def test_the_writers_disk_is_full(small_disk, expected) -> None:
     ballast.write_bytes(bytes(100 * 1024))
     with Cluster(count=2).opened() as cluster:
         with pytest.raises(OSError, match="No space left"):
-            sweep(study(), folder, cluster, most=1)
+            sweep(swept.small_study(), folder, cluster, most=1)
         before = len(Store(folder).finished())
-        assert 0 < before < UNITS
+        assert 0 < before < swept.UNITS
         assert not list((folder / "units").glob(".*"))
         # Some room is made, and the same sweep goes on; the rest does not fit, or it does.
         subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
         ballast.unlink()
-        done = sweep(study(), folder, cluster, most=1)
-    assert (done.before, done.done) == (before, UNITS - before)
+        done = sweep(swept.small_study(), folder, cluster, most=1)
+    assert (done.before, done.done) == (before, swept.UNITS - before)
     agrees(folder, expected)
 
 
 def test_no_scheduler_any_more_is_one_line(tmp_path, monkeypatch) -> None:
-    with Cluster(count=1, work=slow).opened() as inner:
-        other = Cluster(address=inner.processes.address, work=slow)
+    with Cluster(count=1, work=swept.slow).opened() as inner:
+        other = Cluster(address=inner.processes.address, work=swept.slow)
 
         def end(cluster, stop):
             # All are found by now.
-            monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 5)
+            monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 5)
             stop.wait(4)
             inner.processes.closing.set()
             for name in inner.processes.names():
-                kill(inner, name)
+                swept.kill(inner, name)
 
         with (
             other.opened() as cluster,
-            beside(end, cluster),
+            swept.beside(end, cluster),
             pytest.raises(BadInput, match="scheduler does not answer"),
         ):
-            sweep(study(), tmp_path, cluster, most=1)
+            sweep(swept.small_study(), tmp_path, cluster, most=1)
     assert not list((tmp_path / "units").glob(".*"))

@@ -12,22 +12,17 @@ import time
 
 import psutil
 import pytest
-from swept import all_tiny_there_once, study, tiny
+from swept import all_tiny_there_once, small_study, tiny
 
 from underhood.common.errors import BadInput
 from underhood.sweeps.dask import certificates
 from underhood.sweeps.dask.cluster import Cluster
+from underhood.sweeps.dask.processes import free_port
 from underhood.sweeps.dask.queueing import Queue
-from underhood.sweeps.dask.security import Certificates
+from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.sweeping import sweep
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def wait_for(port: int) -> None:
@@ -43,20 +38,14 @@ def wait_for(port: int) -> None:
 @contextlib.contextmanager
 def process(module: str, *words: str):
     """A process of ours, that ends with the test."""
-    command = [
-        sys.executable,
-        "-m",
-        f"underhood.sweeps.{module}",
-        *words,
-        "--with-parent",
-        str(os.getpid()),
-    ]
-    one = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", f"underhood.sweeps.dask.{module}"]
+    command += [*words, "--with-parent", str(os.getpid())]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        yield one
+        yield started
     finally:
-        one.kill()
-        one.communicate()
+        started.kill()
+        started.communicate()
 
 
 def options(tls: Certificates) -> tuple[str, ...]:
@@ -64,12 +53,12 @@ def options(tls: Certificates) -> tuple[str, ...]:
 
 
 def made(folder) -> Certificates:
-    certificates.make(folder)
-    return Certificates(*(str(folder / name) for name in certificates.FILES))
+    certificates.make_certificates(folder)
+    return Certificates(*(str(folder / name) for name in certificates.CERTIFICATE_FILES))
 
 
 def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 5)
+    monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 5)
     ours, others = made(tmp_path / "ours"), made(tmp_path / "others")
     port = free_port()
     address = f"tls://127.0.0.1:{port}"
@@ -93,22 +82,49 @@ def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
             assert worker.wait(60) != 0
         # With ours it may, and clients without it still may not.
         held.enter_context(process("worker", address, "--name", "ours", *options(ours)))
-        monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 60)
+        monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 60)
         with Cluster(address=address, tls=ours, work=tiny).opened() as cluster:
-            done = sweep(study(seeds=3), tmp_path / "out", cluster, most=1)
+            done = sweep(small_study(seeds=3), tmp_path / "out", cluster, most=1)
         assert done.complete
-        monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 1)
+        monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 1)
         for tls, where in ((others, address), (Certificates(), plain)):
             with (
                 pytest.raises(BadInput, match="does not answer"),
                 Cluster(address=where, tls=tls).opened(),
             ):
                 pass
-    all_tiny_there_once(tmp_path / "out", study(seeds=3))
+    all_tiny_there_once(tmp_path / "out", small_study(seeds=3))
+
+
+REFUSED = ("tcp://10.0.0.1:8786", "tcp://0.0.0.0:8786", "tcp://example.org:1", "10.1.2.3:8786")
+ALLOWED = ("tcp://127.0.0.1:8786", "127.0.0.1:8786", "tcp://localhost:1", "tcp://[::1]:8786")
+
+
+@pytest.mark.parametrize("address", REFUSED)
+def test_an_open_address_is_refused_with_the_right_way(address: str) -> None:
+    with pytest.raises(BadInput, match=r"--tls-ca, --tls-cert and --tls-key .*or --insecure"):
+        check_address(address, tls=False, insecure=False)
+    check_address(address, tls=False, insecure=True)
+
+
+@pytest.mark.parametrize("address", ALLOWED)
+def test_loopback_is_allowed(address: str) -> None:
+    check_address(address, tls=False, insecure=False)
+
+
+def test_tls_needs_all_of_its_files() -> None:
+    with pytest.raises(BadInput, match="needs --tls-ca"):
+        check_address("tls://10.0.0.1:8786", tls=False, insecure=False)
+    with pytest.raises(BadInput, match="three files"):
+        Certificates(__file__, None, "key.pem").check()
+    with pytest.raises(BadInput, match=r"--tls-key key\.pem is no file"):
+        Certificates(__file__, __file__, "key.pem").check()
+    check_address("tls://10.0.0.1:8786", tls=True, insecure=False)
+    assert Certificates().security() is None
 
 
 def run(module: str, *words: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", f"underhood.sweeps.{module}", *words]
+    command = [sys.executable, "-m", f"underhood.sweeps.dask.{module}", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -127,8 +143,8 @@ def test_what_is_no_certificate_is_refused_at_once(tmp_path) -> None:
     text.write_text("not a certificate")
     for tls, said in (
         (dataclasses.replace(ours, ca=str(text)), "holds no certificate"),
-        (dataclasses.replace(ours, cert=str(text)), "are no certificate with its key"),
-        (dataclasses.replace(ours, key=others.key), "are no certificate with its key"),
+        (dataclasses.replace(ours, cert=str(text)), "are not a certificate and its key"),
+        (dataclasses.replace(ours, key=others.key), "are not a certificate and its key"),
     ):
         with pytest.raises(BadInput, match=said):
             tls.check()
@@ -137,8 +153,8 @@ def test_what_is_no_certificate_is_refused_at_once(tmp_path) -> None:
 
 def listening(number: int) -> set[str]:
     """The addresses that a process listens on."""
-    found = psutil.Process(number).net_connections(kind="inet")
-    return {one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN}
+    open_now = psutil.Process(number).net_connections(kind="inet")
+    return {each.laddr.ip for each in open_now if each.status == psutil.CONN_LISTEN}
 
 
 @pytest.mark.parametrize("protected", [False, True])
@@ -154,7 +170,7 @@ def test_nobody_listens_beyond_loopback_unless_asked(tmp_path, protected: bool) 
         both.append(held.enter_context(process("worker", address, *words)))
         with Cluster(address=address, tls=tls, work=tiny).opened() as cluster:
             assert cluster.dispatcher.workers() == 1
-            assert [listening(one.pid) for one in both] == [{"127.0.0.1"}] * 2
+            assert [listening(each.pid) for each in both] == [{"127.0.0.1"}] * 2
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:
@@ -176,7 +192,7 @@ def test_a_machine_that_submits_no_jobs_is_refused(tmp_path) -> None:
 def test_workers_come_back_when_their_scheduler_does(tmp_path) -> None:
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
-    own = study(seeds=20)
+    study = small_study(seeds=20)
     # A worker as a person starts it, that does not end with us.
     command = [sys.executable, "-m", "underhood.sweeps.dask.worker", address]
     worker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -185,7 +201,7 @@ def test_workers_come_back_when_their_scheduler_does(tmp_path) -> None:
             wait_for(port)
             with Cluster(address=address, work=tiny).opened() as cluster:
                 thread = threading.Thread(
-                    target=sweep, args=(own, tmp_path, cluster), kwargs={"most": 1}, daemon=True
+                    target=sweep, args=(study, tmp_path, cluster), kwargs={"most": 1}, daemon=True
                 )
                 thread.start()
                 until = time.monotonic() + 60
@@ -201,33 +217,33 @@ def test_workers_come_back_when_their_scheduler_does(tmp_path) -> None:
     finally:
         worker.kill()
         worker.wait()
-    all_tiny_there_once(tmp_path, own)
+    all_tiny_there_once(tmp_path, study)
 
 
 def test_certificates_are_made_once_and_kept_private(tmp_path, capsys) -> None:
     folder = tmp_path / "tls"
-    assert certificates.main([str(folder)]) == 0
+    assert certificates.certificates_command([str(folder)]) == 0
     assert f"--tls-ca {folder / 'ca.pem'}" in capsys.readouterr().out
     assert os.stat(folder).st_mode & 0o077 == 0
-    for name in certificates.FILES:
+    for name in certificates.CERTIFICATE_FILES:
         assert os.stat(folder / name).st_mode & 0o077 == 0
-    assert certificates.main([str(folder)]) == 2
-    assert "holds ca.pem already" in capsys.readouterr().err
-    assert certificates.main([]) == certificates.main(["--help"]) == 2
+    assert certificates.certificates_command([str(folder)]) == 2
+    assert "already holds ca.pem" in capsys.readouterr().err
+    assert all(certificates.certificates_command(words) == 2 for words in ([], ["--help"]))
 
 
 @pytest.mark.chaos
 def test_units_go_to_workers_that_offer_what_they_need(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 15)
-    own = study(seeds=6)
+    monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 15)
+    study = small_study(seeds=6)
     with Cluster(count=1, work=tiny).opened() as plain:
         address = plain.processes.address
         with process("worker", address, "--name", "big", "--offer", "big"):
             with Cluster(address=address, needs="big", work=tiny).opened() as cluster:
-                assert sweep(own, tmp_path / "big", cluster, most=1).complete
-            origins = [one.read_text() for one in tmp_path.glob("big/units/*/origin.json")]
+                assert sweep(study, tmp_path / "big", cluster, most=1).complete
+            origins = [path.read_text() for path in tmp_path.glob("big/units/*/origin.json")]
             assert len(origins) == 6 and all('"big"' in text for text in origins)
-            monkeypatch.setattr("underhood.sweeps.dask.dispatch.PATIENCE", 2)
+            monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 2)
             with (
                 pytest.raises(BadInput, match="no worker that offers gpu"),
                 Cluster(address=address, needs="gpu").opened(),
@@ -304,8 +320,8 @@ def test_jobs_of_a_queue_work_encrypted_and_are_replaced(tmp_path) -> None:
 def jobs_of(folder) -> list[int]:
     """Workers whose certificates lie in a folder."""
     pattern = f"underhood.sweeps.dask.worker tls://127.*{folder}"
-    found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
-    return [int(word) for word in found.stdout.split()]
+    listed = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
+    return [int(word) for word in listed.stdout.split()]
 
 
 BAD_QUEUES = {

@@ -11,7 +11,7 @@ import pytest
 
 import underhood as uh
 from underhood.training import program_cache as programs
-from underhood.training.program_cache import PROGRAMS, Programs, key_of
+from underhood.training.program_cache import PROGRAMS, Programs, program_key
 from underhood.training.schedules import Cosine, First
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -33,6 +33,10 @@ def losses(make_student=gated, task=TASK, recipe=RECIPE, **options):
     return uh.train(make_student, task, recipe, **given | options).losses
 
 
+def kept():
+    return [program for program, _ in PROGRAMS.entries.values()]
+
+
 @pytest.fixture(autouse=True)
 def empty():
     PROGRAMS.clear()
@@ -42,13 +46,13 @@ def empty():
 
 def test_other_seeds_and_keys_use_the_same_program_and_get_the_same_bits() -> None:
     first = losses(seeds=(0, 1))
-    assert len(PROGRAMS.found) == 1
-    (program,) = (one for one, _ in PROGRAMS.found.values())
+    assert len(PROGRAMS.entries) == 1
+    (program,) = kept()
     again = losses(seeds=(1, 2))
     np.testing.assert_array_equal(again[0], first[1])
     other = losses(seeds=(0, 1), key=jax.random.key(9))
     assert not np.array_equal(other[0], first[0])
-    assert [one for one, _ in PROGRAMS.found.values()] == [program]
+    assert kept() == [program]
     PROGRAMS.clear()
     np.testing.assert_array_equal(losses(seeds=(0, 1)), first)
 
@@ -57,13 +61,13 @@ def test_the_first_steps_of_a_recipe_have_the_program_and_the_bits_of_all() -> N
     # 500 points of a curve both times, of one step and of two.
     whole = RECIPE.change(steps=1_000)
     every = losses(recipe=whole)
-    (program,) = (one for one, _ in PROGRAMS.found.values())
+    (program,) = kept()
     first = losses(recipe=whole.first(500))
-    assert [one for one, _ in PROGRAMS.found.values()] == [program]
+    assert kept() == [program]
     np.testing.assert_allclose(first.reshape(1, 250, 2).mean(-1), every[:, :250], rtol=1e-6)
     # Another schedule that happens to end there is another one.
     other = losses(recipe=whole.change(steps=500))
-    assert len(PROGRAMS.found) == 2 and not np.allclose(other, first, rtol=1e-3)
+    assert len(PROGRAMS.entries) == 2 and not np.allclose(other, first, rtol=1e-3)
     # With points of one step each, to the bit.
     whole = RECIPE.change(steps=40)
     np.testing.assert_array_equal(
@@ -79,12 +83,12 @@ def test_a_recipe_is_the_whole_of_its_first_steps() -> None:
         assert recipe.first(steps).first(1).whole == recipe
     # Made by hand, with parts that are of no one whole.
     cosine = Cosine()
-    for one in (
+    for recipe in (
         RECIPE.change(schedule=First(cosine, 0.5)),
         RECIPE.change(schedule=First(cosine, 0.5), decay_schedule=First(cosine, 0.25)),
         RECIPE.change(schedule=First(cosine, 0.7), decay_schedule=First(cosine, 0.7)),
     ):
-        assert one.whole is one
+        assert recipe.whole is recipe
 
 
 def slower(factor):
@@ -101,19 +105,19 @@ def test_what_differs_has_a_program_of_its_own() -> None:
         {"seeds": (0, 1), "lanes": 2},
     ]
     # One after the other, each with the programs of those before it at hand; then each alone.
-    found = []
+    together = []
     for count, change in enumerate(changes, start=1):
-        found.append(losses(**change))
-        assert len(PROGRAMS.found) == count
-    for change, expected in zip(changes, found, strict=True):
+        together.append(losses(**change))
+        assert len(PROGRAMS.entries) == count
+    for change, expected in zip(changes, together, strict=True):
         PROGRAMS.clear()
         np.testing.assert_array_equal(losses(**change), expected)
 
 
 def test_schedules_of_the_same_code_that_hold_other_numbers_are_other_schedules() -> None:
-    one, two = (RECIPE.change(schedule=slower(factor)) for factor in (1.0, 0.01))
-    assert not np.array_equal(losses(recipe=one), losses(recipe=two))
-    assert len(PROGRAMS.found) == 2
+    fast, slow = (RECIPE.change(schedule=slower(factor)) for factor in (1.0, 0.01))
+    assert not np.array_equal(losses(recipe=fast), losses(recipe=slow))
+    assert len(PROGRAMS.entries) == 2
 
 
 def test_students_that_differ_by_a_function_alone() -> None:
@@ -127,11 +131,11 @@ def test_students_that_differ_by_a_function_alone() -> None:
     def with_act(act):
         return lambda width, *, key: Student(jax.random.normal(key, (2, 2)), act)
 
-    found = [
+    curves = [
         losses(with_act(act)) for act in (jnp.tanh, jax.nn.relu, lambda x: 2 * x, lambda x: 3 * x)
     ]
-    assert len({one.tobytes() for one in found}) == 4
-    assert len(PROGRAMS.found) == 4
+    assert len({curve.tobytes() for curve in curves}) == 4
+    assert len(PROGRAMS.entries) == 4
 
 
 def test_few_are_kept_the_last_ones() -> None:
@@ -143,28 +147,25 @@ def test_few_are_kept_the_last_ones() -> None:
     assert [use(key) for key in "aabaca"] == ["a!", "a!", "b!", "a!", "c!", "a!"]
     assert built == ["a", "b", "c"]
     use("b")
-    assert built == ["a", "b", "c", "b"] and list(few.found) == ["a", "b"]
+    assert built == ["a", "b", "c", "b"] and list(few.entries) == ["a", "b"]
 
 
 def test_what_cannot_be_compared_is_not_kept() -> None:
-    assert key_of(TASK, RECIPE) is not None
-    assert key_of(TASK, ["a list"]) is None
+    assert program_key(TASK, RECIPE) is not None
+    assert program_key(TASK, ["a list"]) is None
     none, built = Programs(), []
     for _ in range(2):
         none.get(None, None, lambda: built.append(1))
-    assert len(built) == 2 and not none.found
+    assert len(built) == 2 and not none.entries
 
 
 def test_the_key_of_a_task_is_its_numbers() -> None:
-    same = dataclasses.replace(TASK)
-    assert key_of(same) == key_of(TASK)
-    assert key_of(uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))) != key_of(
-        TASK
-    )
+    another = uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))
+    assert program_key(dataclasses.replace(TASK)) == program_key(TASK) != program_key(another)
 
 
 def test_all_are_forgotten_before_they_are_too_many(monkeypatch) -> None:
     PROGRAMS.get("one", None, lambda: "program")
-    assert not programs.forget_if_many() and PROGRAMS.found
+    assert not programs.forget_if_many() and PROGRAMS.entries
     monkeypatch.setattr(programs, "MOST_MAPPINGS", 0)
-    assert programs.forget_if_many() and not PROGRAMS.found
+    assert programs.forget_if_many() and not PROGRAMS.entries

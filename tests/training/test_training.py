@@ -1,7 +1,6 @@
 """Ensembles: every member trains as it would alone, padded or not, beside healthy and lost ones."""
 
 import dataclasses
-import sys
 
 import equinox as eqx
 import jax
@@ -13,16 +12,12 @@ import pytest
 import underhood as uh
 from underhood.common.errors import BadInput
 from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStudent
-from underhood.training import Adam, Constant, Cosine, Fade, First, evaluate
-from underhood.training.ensemble import Ensemble
-from underhood.training.grouping import MOST_PADDING, Parts, group
-from underhood.training.members import Member, combine
-from underhood.training.padding import cut, mask_of, pad
+from underhood.training import Adam, Constant, Cosine, Fade, evaluate, evaluation
+from underhood.training.arrangement import arrange
+from underhood.training.ensemble import Parts, describe_members
+from underhood.training.grouping import MOST_PADDING, cut, group, mask_of, pad
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
-
-# The module, which `underhood.training.training` the function hides.
-training = sys.modules["underhood.training.training"]
 
 KEY = jax.random.key(3)
 D = 2
@@ -50,10 +45,10 @@ def train(make_student=gated, task=TASK, recipe=RECIPE, *, widths=4, key=KEY, **
 
 def assert_same(model, expected, tolerance=1e-9):
     assert jax.tree.structure(model) == jax.tree.structure(expected)
-    arrays = (jax.tree.leaves(eqx.filter(one, eqx.is_array)) for one in (model, expected))
-    for leaf, other in zip(*arrays, strict=True):
-        assert leaf.shape == other.shape
-        np.testing.assert_allclose(leaf, other, rtol=tolerance, atol=tolerance)
+    arrays = (jax.tree.leaves(eqx.filter(tree, eqx.is_array)) for tree in (model, expected))
+    for left, right in zip(*arrays, strict=True):
+        assert left.shape == right.shape
+        np.testing.assert_allclose(left, right, rtol=tolerance, atol=tolerance)
 
 
 # --- one member against a loop that anybody would write
@@ -95,39 +90,12 @@ def test_a_member_is_what_a_plain_loop_gives():
     assert run.steps.tolist() == list(range(1, RECIPE.steps + 1))
 
 
-def test_the_papers_recipe_is_adamw():
-    recipe = uh.Recipe.paper(steps=1000)
-    assert (recipe.batch, recipe.learning_rate, recipe.weight_decay) == (64, 1e-3, 1e-4)
-    assert uh.Recipe.paper().steps == 1_000_000
-    assert uh.Recipe.paper(literal=True).weight_decay == pytest.approx(1e-4 * 1e-3)
-    for schedule, peak in ((recipe.schedule, 1e-3), (recipe.decay_schedule, 1e-4)):
-        ends = [float(peak * schedule(jnp.asarray(at))) for at in (0.0, 1.0)]
-        np.testing.assert_allclose(ends, [peak, peak * 1e-3], rtol=1e-5)
-    assert recipe.spared == ("nu", "theta_log", "gamma_log")
-
-
-@pytest.mark.parametrize(
-    ("schedule", "values"),
-    [
-        (Constant(), [1, 1, 1, 1, 1]),
-        (Cosine(), [1, 0.8535534, 0.5, 0.1464466, 0]),
-        (Cosine(end=0.2), [1, 0.8828427, 0.6, 0.3171573, 0.2]),
-        (Cosine(warmup=0.5), [0, 0.5, 1, 0.5, 0]),
-        (Fade(0.25, 0.75), [1, 1, 0.5, 0, 0]),
-        (First(Cosine(), 0.5), [1, 0.9619398, 0.8535534, 0.6913417, 0.5]),
-    ],
-)
-def test_schedules(schedule, values):
-    found = [float(schedule(jnp.asarray(at))) for at in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    np.testing.assert_allclose(found, values, atol=1e-6)
-
-
 def test_the_first_steps_of_a_recipe_are_its_first_steps(tmp_path):
-    whole, members = RECIPE, (Member(0, 4),)
+    whole = RECIPE
     with jax.enable_x64(True):
-        ensemble = Ensemble(gated, members, (), TASK, whole, KEY)
-        ensemble.arrange(1, None, None)
-        (expected,) = ensemble.models(ensemble.advance(ensemble.first_states(), 0, 5))
+        arranged = arrange(describe_members(gated, TASK, whole, widths=4, key=KEY), lanes=1)
+        (state,) = arranged.by_member(arranged.advance(arranged.first_states(), 0, 5))
+        expected = arranged.ensemble.students[0].student(state.weights)
     # Twice, because the second reads the recipe that the first has kept.
     for _ in range(2):
         assert_same(train(recipe=whole.first(5), out=tmp_path).models[0], expected)
@@ -168,7 +136,7 @@ PADDED = {
 @pytest.fixture
 def unjudged(monkeypatch):
     """Leave out the losses on fresh sequences, which compile a program for every width."""
-    monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"loss": 1.0})
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_, **__: {"loss": 1.0})
 
 
 @pytest.mark.usefixtures("unjudged")
@@ -262,8 +230,8 @@ def test_the_same_call_twice_gives_the_same_bits():
         first, second = (train(seeds=2, widths=(2, 3), lanes=lanes) for _ in range(2))
         assert first.rows == second.rows
         np.testing.assert_array_equal(first.losses, second.losses)
-        for one, other in zip(first.models, second.models, strict=True):
-            jax.tree.map(np.testing.assert_array_equal, one, other)
+        for models in zip(first.models, second.models, strict=True):
+            jax.tree.map(np.testing.assert_array_equal, *models)
 
 
 # --- groups and memory
@@ -283,20 +251,18 @@ def test_members_share_programs_up_to_a_limit_of_padding():
 
 
 def test_memory_is_predicted_and_groups_are_made_to_fit():
-    members, teachers = combine(8, 4, None, TASK)
+    ensemble = describe_members(gated, TASK, RECIPE, widths=4, seeds=8, key=KEY)
 
     def arranged(memory):
         with jax.enable_x64(True):
-            ensemble = Ensemble(gated, members, teachers, TASK, RECIPE, KEY)
-            ensemble.arrange(8, None, memory)
-        return ensemble
+            return arrange(ensemble, lanes=8, memory=memory)
 
-    assert [len(one) for one in arranged(None).groups] == [8]
+    assert [len(numbers) for numbers in arranged(None).groups] == [8]
     program = arranged(None).programs[0].memory_analysis()
     whole = program.argument_size_in_bytes + program.temp_size_in_bytes
     split = arranged(int(0.8 * whole)).groups
     assert len(split) > 1
-    assert sorted(number for one in split for number in one) == list(range(8))
+    assert sorted(number for numbers in split for number in numbers) == list(range(8))
     with pytest.raises(uh.BadInput, match="reduce the recipe's batch or length"):
         arranged(1000)
 
@@ -328,12 +294,9 @@ class Foreign(eqx.Module):
 
     @classmethod
     def init(cls, width, *, key):
-        one, two = jax.random.split(key)
-        sizes = ((width, D), (D, width))
-        return cls(
-            *(jax.random.normal(k, s) for k, s in zip((one, two), sizes, strict=True)),
-            jnp.asarray(2),
-        )
+        keys, sizes = jax.random.split(key), ((width, D), (D, width))
+        weights = (jax.random.normal(k, s) for k, s in zip(keys, sizes, strict=True))
+        return cls(*weights, jnp.asarray(2))
 
     def __call__(self, xs):
         hidden = jnp.tanh((xs + jnp.roll(xs, self.calls, axis=0)) @ self.A.T)
@@ -360,8 +323,8 @@ def test_attention_learns_one_step_of_gradient_descent():
     best = min(row["loss"] for row in run.rows)
     assert task.best_loss - 1e-4 < best < 1.01 * task.best_loss
     attention = run.best()
-    found = float(attention.W_V[0, 1] * attention.W_K[0, 0] * attention.W_Q[0, 0])
-    assert found == pytest.approx(1 / (3 + 1 - 0.2), rel=0.03)
+    step = float(attention.W_V[0, 1] * attention.W_K[0, 0] * attention.W_Q[0, 0])
+    assert step == pytest.approx(1 / (3 + 1 - 0.2), rel=0.03)
 
 
 class Complex(eqx.Module):
@@ -441,137 +404,6 @@ def test_the_bar_shows_losses_speed_and_time_left(capfd):
     assert "12/12" in shown
     train(progress=False)
     assert capfd.readouterr().err == ""
-
-
-class Scalar(eqx.Module):
-    """Nothing that could be trained: a Python number is a setting."""
-
-    size: float
-
-    def __call__(self, xs):
-        return self.size * xs
-
-
-class Half(eqx.Module):
-    W: jax.Array
-
-    def __call__(self, xs):
-        return xs @ self.W
-
-
-class Pair(eqx.Module):
-    W: jax.Array
-
-    def __call__(self, xs):
-        return self.W * xs, xs
-
-
-def wrong_sizes(width, *, key):
-    return uh.GatedRNN.init(d_in=D + 1, hidden=width, gated=width, d_out=D, key=key)
-
-
-def wrong_outputs(width, *, key):
-    return uh.GatedRNN.init(d_in=D, hidden=width, gated=width, d_out=D + 1, key=key)
-
-
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"make_student": 3}, "make_student must be a function"),
-        ({"make_student": lambda width, *, key: 3}, "make_student gave a int"),
-        ({"make_student": gated(3, key=KEY)}, "make_student must be a function"),
-        ({"make_student": uh.GatedRNN}, "make_student(width, *, key), but"),
-        ({"make_student": lambda width: 3}, "got an unexpected keyword argument 'key'"),
-        ({"make_student": lambda width, *, key: Scalar(2.0)}, "gave a Scalar; give a module"),
-        (
-            {"make_student": lambda width, *, key: Half(jnp.ones((2, 2), jnp.bfloat16))},
-            "holds bfloat16 weights",
-        ),
-        ({"make_student": lambda width, *, key: Pair(jnp.ones(2))}, "returns a tuple; return one"),
-        (
-            {"make_student": lambda width, *, key: eqx.nn.Linear(2, 2, key=key)},
-            "the student fails on one sequence [time, d_in] = (5, 2)",
-        ),
-        ({"make_student": wrong_sizes}, "takes one sequence"),
-        ({"make_student": wrong_outputs}, "give the student 2 inputs and 2 outputs"),
-        ({"task": uh.LinearAttention.init(d_in=2, key=KEY)}, "use one of underhood.tasks"),
-        ({"recipe": 100}, "the recipe is a int"),
-        ({"seeds": 0}, "seeds is 0; train at least one"),
-        ({"seeds": -1}, "seeds is -1"),
-        ({"seeds": ()}, "seeds is empty"),
-        ({"seeds": [2**31]}, "seeds holds 2147483648"),
-        ({"seeds": (1, 1)}, "same number twice"),
-        ({"seeds": (-1,)}, "seeds holds -1"),
-        ({"widths": ()}, "widths is empty"),
-        ({"widths": 0}, "widths holds 0"),
-        ({"widths": (2.5,)}, "widths holds 2.5"),
-        ({"axes": {"learning_rat": (1,)}}, "unknown axis 'learning_rat'"),
-        ({"axes": {"learning_rate": (0.1, 0.1)}}, "learning_rate holds a value twice"),
-        ({"axes": {"learning_rate": {3: 0.1}}}, "learning_rate has no value for width 4"),
-        ({"axes": {"learning_rate": {4: -0.1}}}, "learning_rate holds -0.1"),
-        ({"axes": {"learning_rate": {4: [0.1]}}}, "learning_rate holds [0.1]; use numbers"),
-        ({"axes": {"learning_rate": 1e-3}}, "write [value] for one"),
-        ({"axes": {"teacher": TASK.attention}}, "write [value] for one"),
-        ({"axes": [("learning_rate", (1,))]}, "axes is a dictionary"),
-        ({"axes": {"learning_rate": ()}}, "the axis learning_rate is empty"),
-        ({"axes": {"learning_rate": (float("nan"),)}}, "finite numbers"),
-        ({"axes": {"weight_decay": ("a",)}}, "use numbers"),
-        ({"axes": {"teacher": (3,)}}, "teacher 0 is a int"),
-        (
-            {"axes": {"teacher": (uh.LinearAttention.init(d_in=3, key=KEY),)}},
-            "teacher 0 has other weights or shapes",
-        ),
-        (
-            {"task": AssociativeRecall(3), "axes": {"teacher": (TASK.attention,)}},
-            "needs a TeacherStudent",
-        ),
-        ({"lanes": 0}, "lanes is 0"),
-        ({"memory": "1GB"}, "memory is '1GB'"),
-        ({"out": 3}, "A run's folder is a path, not 3"),
-        ({"out": ""}, "A run's folder is a path, not ''"),
-        ({"key": 0}, "key is 0; give one key"),
-        ({"key": jax.random.split(KEY)}, "give one key"),
-    ],
-)
-def test_bad_input_is_refused_with_one_line(arguments, message):
-    with pytest.raises(uh.BadInput) as refusal:
-        train(**arguments)
-    assert message in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"steps": 0}, "steps is 0"),
-        ({"steps": 1.5}, "steps is 1.5"),
-        ({"steps": 5, "batch": True}, "batch is True"),
-        ({"steps": 5, "length": 0}, "length is 0"),
-        ({"steps": 5, "learning_rate": -1.0}, "learning_rate is -1.0"),
-        ({"steps": 5, "weight_decay": float("inf")}, "weight_decay is inf"),
-        ({"steps": 5, "schedule": "cosine"}, "schedule must map progress"),
-        ({"steps": 5, "spared": "nu"}, "write ('nu',) for one"),
-        ({"steps": 5, "optimiser": "adam"}, "with a method direction()"),
-        ({"steps": 5, "learning_rate": True}, "learning_rate is True"),
-        ({"steps": 5, "precision": "float16"}, "use float32 or float64"),
-    ],
-)
-def test_a_recipe_checks_its_fields(fields, message):
-    with pytest.raises(uh.BadInput) as refusal:
-        uh.Recipe(**fields)
-    assert message in str(refusal.value)
-
-
-@pytest.mark.usefixtures("unhooked")
-def test_numbers_of_numpy_and_jax_are_numbers():
-    recipe = uh.Recipe(steps=np.int64(3), learning_rate=np.float32(0.5))
-    assert recipe == uh.Recipe(steps=3, learning_rate=0.5)
-    assert type(recipe.steps) is int and type(recipe.learning_rate) is float
-    members, _ = combine(np.int64(2), jnp.array([3, 4]), {"learning_rate": jnp.ones(1)}, TASK)
-    assert [(one.seed, one.width) for one in members] == [(0, 3), (1, 3), (0, 4), (1, 4)]
-    assert members[0].axes == (("learning_rate", 1.0),)
 
 
 @pytest.mark.usefixtures("unjudged")

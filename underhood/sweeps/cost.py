@@ -1,30 +1,35 @@
 """What a study will cost: seconds per unit, on an H200 or on a CPU core, before anything runs.
 
-A step is traced as the device would run it, not compiled, and four numbers are read off it: for one
-student `flow`, the bytes of all values that it computes, and `work`, the operations of its matrix
-products; and for all `launches`, the values that are computed one after another, a loop's by its
-turns, and `waits`, those turns that multiply matrices and so cannot but follow one another. Then
+A step is traced as the device would run it, not compiled, and four numbers are read off:
+
+flow      bytes of all values that one student computes
+work      operations of one student's matrix products
+launches  values that are computed one after another, a loop's times its iterations
+waits     loop iterations that contain a matrix product; they run one after another
 
     seconds of a step = launch · launches + wait · waits
                       + students · (flow / rate + work / speed)
 
-where on a CPU core, which trains one student after the other, every term counts per student. A unit
-takes `setup` seconds more, for compiling and evaluating. docs/cluster.md says where
-the constants come from, and how well they do.
+A CPU core trains one student after the other, so there every term counts per student. A unit takes
+`setup` seconds more, for compiling and evaluating. docs/cluster.md says where the constants come
+from, and how well the formula does.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import jax
 
+from underhood.common.errors import reason_of
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
-from underhood.training.ensemble import Ensemble
-from underhood.training.members import Member
+from underhood.training.arrangement import first_group_state, group_constants, step_numbers
+from underhood.training.device import precision_of
+from underhood.training.ensemble import describe_members
 from underhood.training.step import advance_program
-from underhood.training.training import in_precision
+
+# Equations and variables of a trace have no public types in JAX: Any.
 
 
 @dataclass(frozen=True)
@@ -39,39 +44,29 @@ class Device:
     rate: float
     speed: float
 
-    @property
-    def together(self) -> bool:
-        """Whether the students of a unit share launches and waits."""
-        return self.backend != "cpu"
 
-
-# Fitted by benchmarks/cost.py, but the H200's setup, which benchmarks/packing.py tells.
+# Fitted by benchmarks/cost.py; the H200's setup was measured by benchmarks/packing.py.
 H200 = Device("H200", "gpu", 14.0, launch=2.4e-7, wait=2.4e-6, rate=6.6e12, speed=1.7e13)
 CORE = Device("CPU core", "cpu", 6.6, launch=0.0, wait=0.0, rate=7.9e9, speed=1.6e11)
 
-# Values that cost nothing, because they are only another view of some other.
+# Values that cost nothing, because they are only views of others.
 VIEWS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "convert_element_type"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One student's step: bytes that it computes, operations, launches, and turns that wait."""
+    """What one step of one student takes; see above."""
 
     flow: float = 0.0
     work: float = 0.0
     launches: float = 0.0
     waits: float = 0.0
 
-    def __add__(self, other: "Step") -> "Step":
-        return Step(
-            self.flow + other.flow,
-            self.work + other.work,
-            self.launches + other.launches,
-            self.waits + other.waits,
-        )
+    def __add__(self, more: "Step") -> "Step":
+        return Step(*(a + b for a, b in zip(astuple(self), astuple(more), strict=True)))
 
     def times(self, count: float) -> "Step":
-        """The same in a loop."""
+        """Return the same in a loop of so many iterations."""
         waits = max(self.waits, 1.0) * count if self.work else 0.0
         return Step(self.flow * count, self.work * count, self.launches * count, waits)
 
@@ -79,74 +74,89 @@ class Step:
 def step_of(study: Study, student: str, width: int, device: Device) -> Step:
     """Trace a step of one student, in the forms that the device would run."""
     recipe = study.recipe
-    task = in_precision(recipe.precision, study.task)
-    make = study.students[student]
-    one = Ensemble(make, (Member(0, width),), (), task, recipe, jax.random.key(0))
-    one.groups = ((0,),)
-    given, (state,) = one.given_to((0,)), one.first_states()
-    static = one.students[0].static
-    advance = advance_program(static, one.task, recipe, backend=device.backend)
-    return cost_of(jax.make_jaxpr(advance)(given, state, *one.numbers(0, 1)).jaxpr)
+    ensemble = describe_members(
+        study.students[student], study.task, recipe, widths=width, key=jax.random.key(0)
+    )
+    with precision_of(recipe.precision):
+        advance = advance_program(
+            ensemble.students[0].static, ensemble.training_task, recipe, backend=device.backend
+        )
+        constants, state = group_constants(ensemble, (0,)), first_group_state(ensemble, (0,))
+        traced = jax.make_jaxpr(advance)(constants, state, *step_numbers(ensemble, 0, 1))
+    return cost_of(traced.jaxpr)
 
 
-def cost_of(jaxpr: Any) -> Step:
-    """All values of a traced function, loops by their length."""
+def cost_of(jaxpr: Any) -> Step:  # Any: see above
+    """Add up all values of a traced function; a loop counts times its length."""
     total = Step()
     for equation in jaxpr.eqns:
-        inner = [cost_of(getattr(one, "jaxpr", one)) for one in inner_of(equation)]
+        inner = [cost_of(body) for body in bodies_of(equation)]
         if equation.primitive.name == "scan":
             total += inner[0].times(equation.params["length"])
         elif inner:
-            total += max(inner, key=lambda one: one.flow)
+            total += max(inner, key=lambda step: step.flow)
         elif equation.primitive.name not in VIEWS:
-            flow = sum(size_of(one) for one in equation.outvars)
+            flow = sum(size_of(variable) for variable in equation.outvars)
             total += Step(flow, work_of(equation), 1.0)
     return total
 
 
-def inner_of(equation: Any) -> list[Any]:
-    """Functions inside an equation: the bodies of loops and calls."""
-    found = []
-    for value in equation.params.values():
-        for one in value if isinstance(value, tuple | list) else (value,):
-            if hasattr(one, "eqns") or hasattr(getattr(one, "jaxpr", None), "eqns"):
-                found.append(one)
-    return found
+def bodies_of(equation: Any) -> list[Any]:  # Any: see above
+    """Return the functions inside an equation: the bodies of loops and calls."""
+    parameters = equation.params.values()
+    values = (
+        v for value in parameters for v in (value if isinstance(value, tuple | list) else [value])
+    )
+    bodies = (getattr(value, "jaxpr", value) for value in values)
+    return [body for body in bodies if hasattr(body, "eqns")]
 
 
-def work_of(equation: Any) -> float:
-    """Operations of a matrix product; others count as nothing beside their bytes."""
+def work_of(equation: Any) -> float:  # Any: see above
+    """Return the operations of a matrix product; others count as nothing beside their bytes."""
     if equation.primitive.name != "dot_general":
         return 0.0
     ((contracted, _), _) = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
-    inner = math.prod(left[one] for one in contracted)
+    inner = math.prod(left[axis] for axis in contracted)
     return 2.0 * math.prod(equation.outvars[0].aval.shape) * inner
 
 
-def size_of(variable: Any) -> float:
-    """Bytes of a value."""
+def size_of(variable: Any) -> float:  # Any: see above
+    """Return the bytes of a value."""
     shape = getattr(variable.aval, "shape", ())
     dtype = getattr(variable.aval, "dtype", None)
     return float(math.prod(shape)) * getattr(dtype, "itemsize", 4)
 
 
 def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
-    """Of one unit."""
-    apart = 1 if device.together else students
-    one = apart * (device.launch * step.launches + device.wait * step.waits)
-    one += students * (step.flow / device.rate + step.work / device.speed)
-    return device.setup + steps * one
+    """Return the seconds that a unit takes."""
+    # Students on a CPU core share nothing.
+    apart = students if device.backend == "cpu" else 1
+    seconds = apart * (device.launch * step.launches + device.wait * step.waits)
+    seconds += students * (step.flow / device.rate + step.work / device.speed)
+    return device.setup + steps * seconds
 
 
 def hours(study: Study, units: list[Unit], device: Device) -> float:
-    """Device-hours of units."""
-    steps = {(unit.student, unit.width) for unit in units}
-    traced = {place: step_of(study, *place, device) for place in steps}
-    total = sum(
-        seconds_of(
-            traced[unit.student, unit.width], len(unit.addresses), study.recipe.steps, device
-        )
+    """Return the device-hours that units take."""
+    steps = {
+        place: step_of(study, *place, device)
+        for place in {(unit.student, unit.width) for unit in units}
+    }
+    seconds = (
+        seconds_of(steps[unit.student, unit.width], len(unit.addresses), study.recipe.steps, device)
         for unit in units
     )
-    return total / 3600
+    return sum(seconds) / 3600
+
+
+def cost_in_words(study: Study, units: list[Unit]) -> str:
+    """Return what units will take, in one sentence."""
+    students = sum(len(unit.addresses) for unit in units)
+    counts = f"{len(units):,} units, {students:,} students"
+    try:
+        gpu, core = (hours(study, units, device) for device in (H200, CORE))
+    except Exception as error:
+        return f"{counts}; their cost cannot be estimated: {reason_of(error)}"
+    both = f"about {gpu:.2g} H200-hours, or {core:.2g} core-hours"
+    return f"{counts}: {both} (docs/cluster.md says how this is estimated)"

@@ -1,88 +1,74 @@
 """What a person sees while a study runs: units done, running, retried, failed, and by worker."""
 
-import sys
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
+from underhood.common.live import LiveDisplay, duration_in_words
 from underhood.sweeps.units import Unit
 
-# Units that are told about one by one where there is no terminal.
-FEW = 200
+if TYPE_CHECKING:
+    import rich.table
+
+# With more units than this, and no terminal, there is a line a second instead of a line per unit.
+FEW_UNITS = 200
 
 
-class Display:
-    """Counts, and an estimate of the time left; a table on a terminal, lines elsewhere."""
+class SweepDisplay(LiveDisplay):
+    """Counts of units and an estimate of the time left; give it to `sweep` as `watch`."""
 
-    def __init__(self, units: int):
-        self.units = units
+    def __init__(self) -> None:
+        super().__init__()
+        self.units = 0
         self.counts: Counter[str] = Counter()
         self.by_worker: Counter[str] = Counter()
         self.running: set[str] = set()
         self.began = time.monotonic()
-        self.said = 0.0
-        self.live: Any = None
+        self.printed = 0.0
 
-    def __enter__(self) -> "Display":
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self.live = Live(
-                console=Console(stderr=True), get_renderable=self.table, refresh_per_second=4
-            )
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self.live is not None:
-            self.live.stop()
-
-    def __call__(self, unit: Unit, what: str, where: str) -> None:
-        """Something happened to a unit."""
-        if what == "running":
+    def __call__(self, unit: Unit, event: str, worker: str) -> None:
+        """Count an event: "planned", "running", "done", "retried" or "failed"."""
+        if event == "planned":
+            self.units += 1
+            return
+        if event == "running":
             self.running.add(unit.name)
             return
         self.running.discard(unit.name)
-        self.counts[what] += 1
-        if what == "done":
-            self.by_worker[where] += 1
-        # Of very many units a line a second is enough, but not of those that failed.
-        now = time.monotonic()
-        if self.live is None and (
-            what == "failed" or self.units <= FEW or now - self.said > 1 or self.ended == self.units
-        ):
-            self.said = now
-            place = f" on {where}" if where not in ("", "here") else ""
-            print(f"{unit}: {what}{place}; {self.told()}", file=sys.stderr, flush=True)
+        self.counts[event] += 1
+        if event == "done":
+            self.by_worker[worker] += 1
+        now, last = time.monotonic(), self.ended == self.units
+        if event == "failed" or self.units <= FEW_UNITS or now - self.printed > 1 or last:
+            self.printed = now
+            place = f" on {worker}" if worker not in ("", "here") else ""
+            self.say(f"{unit}: {event}{place}; {self.standing()}")
 
     @property
     def ended(self) -> int:
-        """Units that are done, or given up."""
+        """Units that are done or have failed."""
         return self.counts["done"] + self.counts["failed"]
 
-    def told(self) -> str:
-        """Where the study stands."""
-        ended = self.ended
-        told = f"{ended} of {self.units} units"
-        for name in ("failed", "retried"):
-            told += f", {self.counts[name]} {name}" if self.counts[name] else ""
-        if ended and ended < self.units:
-            left = (time.monotonic() - self.began) / ended * (self.units - ended)
-            told += f", about {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
-        return told
+    def standing(self) -> str:
+        """Return how many units have ended, and about how long the rest will take."""
+        counts, ended = self.counts, self.ended
+        words = [f"{ended} of {self.units} units"]
+        words += [f"{counts[name]} {name}" for name in ("failed", "retried") if counts[name]]
+        if 0 < ended < self.units:
+            seconds = (time.monotonic() - self.began) / ended * (self.units - ended)
+            words.append(f"{duration_in_words(seconds)} left")
+        return ", ".join(words)
 
-    def table(self) -> Any:
-        """The same for a terminal."""
+    def table(self) -> "rich.table.Table":
+        """Return the counts, a row per worker, and the time left."""
         from rich.table import Table
 
-        table = Table(box=None)
-        for name in ("units", "done", "running", "retried", "failed"):
+        values = {"units": self.units, "done": self.counts["done"], "running": len(self.running)}
+        values |= {name: self.counts[name] for name in ("retried", "failed")}
+        table = Table(box=None, caption=self.standing())
+        for name in values:
             table.add_column(name, justify="right")
-        values = [self.units, self.counts["done"], len(self.running)]
-        values += [self.counts["retried"], self.counts["failed"]]
-        table.add_row(*map(str, values))
+        table.add_row(*map(str, values.values()))
         for worker, count in sorted(self.by_worker.items()):
             table.add_row(worker, str(count))
-        table.caption = self.told()
         return table

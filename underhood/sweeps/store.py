@@ -1,14 +1,14 @@
 """What a study has found, on disk. One process writes.
 
 DIR/study.json        what is common to the study, for people; not read back
-DIR/units/NAME/       a finished unit: members.json, losses.safetensors, models.safetensors
+DIR/units/NAME/       a finished unit: a finished run, whose rows also have student and address
 DIR/unfinished/NAME/  checkpoints of a unit that was trained here and stopped
-DIR/damaged/NAME/     a unit that something else has spoilt; it is trained anew
+DIR/damaged/NAME/     a unit that something else has damaged; it is trained anew
 DIR/table.csv         a row per student, written anew when a sweep ends
 DIR/lock              held by the process that writes
 
-A unit is written under another name and renamed, so it is there whole or not at all; and one that
-is there is never written again, so a unit that two workers have trained is kept once.
+A unit is written under another name and renamed, so it is there whole or not at all. A unit that is
+there is never written again, so a unit that two workers have trained is kept once.
 """
 
 import contextlib
@@ -18,18 +18,22 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from underhood.common.errors import BadInput
-from underhood.common.files import as_json, write_atomically
+from underhood.common.files import Json, as_json, write_atomically
+from underhood.common.tensors import tensor_shapes
+from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
-from underhood.training import Run
-from underhood.training.storage.folder import locked
+from underhood.training.ensemble import StudentMaker
+from underhood.training.run import Run
+from underhood.training.storage.folder import MEMBERS, locked
 
 UNITS, UNFINISHED, DAMAGED, TABLE = "units", "unfinished", "damaged", "table.csv"
-OURS = {UNITS, UNFINISHED, DAMAGED, TABLE, "study.json", "lock"}
+STORE_FILES = {UNITS, UNFINISHED, DAMAGED, TABLE, "study.json", "lock"}
 
 
 class Store:
@@ -39,14 +43,13 @@ class Store:
         self.folder = folder
 
     @contextlib.contextmanager
-    def opened(self, description: dict[str, Any]) -> Iterator["Store"]:
+    def opened(self, description: Json) -> Iterator["Store"]:
         """Hold the folder for writing, and clear away what a killed process left half-written."""
         if self.folder.exists() and not self.folder.is_dir():
             raise BadInput(f"The output {self.folder} is a file; name a folder.")
-        foreign = self.foreign()
-        if foreign:
+        if foreign := self.foreign():
             raise BadInput(
-                f"The output folder {self.folder} holds other things ({foreign[0]}); name a new "
+                f"The output folder {self.folder} holds other files ({foreign[0]}); name a new "
                 "or empty folder, or one with a study."
             )
         try:
@@ -63,37 +66,39 @@ class Store:
             yield self
 
     def foreign(self) -> list[str]:
-        """What lies in the folder and is not ours, unless a study is there too."""
+        """Return files that are not ours, unless a study is there too."""
         if not self.folder.is_dir() or (self.folder / UNITS).exists():
             return []
-        held = {one.name for one in self.folder.iterdir() if not one.name.startswith(".")}
-        return sorted(held - OURS)
+        names = {path.name for path in self.folder.iterdir() if not path.name.startswith(".")}
+        return sorted(names - STORE_FILES)
 
-    def units(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """Names and rows of all finished units."""
-        for place in sorted((self.folder / UNITS).glob("[!.]*")):
-            rows = rows_of(place)
-            if rows is not None:
-                yield place.name, rows
+    def unit_folders(self) -> list[Path]:
+        """Return the folders of all units, whole or damaged."""
+        return sorted((self.folder / UNITS).glob("[!.]*"))
+
+    def all_rows(self) -> Iterator[Json]:
+        """Yield the rows of all finished units."""
+        for folder in self.unit_folders():
+            yield from rows_of(folder) or ()
 
     def put_aside_damaged(self) -> None:
-        """Move units that are not whole out of the way of those that replace them."""
-        for place in sorted((self.folder / UNITS).glob("[!.]*")):
-            if rows_of(place) is None:
-                aside = self.folder / DAMAGED / place.name
+        """Move damaged units out of the way of those that replace them."""
+        for folder in self.unit_folders():
+            if rows_of(folder) is None:
+                aside = self.folder / DAMAGED / folder.name
                 shutil.rmtree(aside, ignore_errors=True)
                 aside.parent.mkdir(exist_ok=True)
-                os.rename(place, aside)
+                os.rename(folder, aside)
 
     def finished(self) -> set[str]:
-        """Addresses of all students that are here."""
-        return {row["address"] for _, rows in self.units() for row in rows}
+        """Return the addresses of all students that are here."""
+        return {row["address"] for row in self.all_rows()}
 
-    def write(self, unit: Unit, files: dict[str, bytes]) -> bool:
-        """Keep a unit; False where it is here already."""
+    def write(self, unit: Unit, files: dict[str, bytes]) -> None:
+        """Keep a unit, unless it is here already."""
         place = self.folder / UNITS / unit.name
         if place.exists():
-            return False
+            return
         temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{unit.name}."))
         try:
             for name, data in files.items():
@@ -110,54 +115,67 @@ class Store:
                 error.filename = error.filename or str(self.folder)
             raise
         shutil.rmtree(self.scratch(unit), ignore_errors=True)
-        return True
 
     def scratch(self, unit: Unit) -> Path:
-        """Where a unit that is trained in this process keeps its checkpoints."""
+        """Return where a unit that is trained in this process keeps its checkpoints."""
         return self.folder / UNFINISHED / unit.name
 
-    def rows(self, addresses: set[str]) -> list[dict[str, Any]]:
-        """The rows of some students, in the order of their units; each once."""
-        found: dict[str, dict[str, Any]] = {}
-        for _, rows in self.units():
-            for row in rows:
-                if row["address"] in addresses:
-                    found.setdefault(row["address"], row)
-        return list(found.values())
+    def rows(self, study: Study) -> list[Json]:
+        """Return the rows of a study's students, in the order of their units; each once."""
+        addresses = study.all_addresses()
+        rows: dict[str, Json] = {}
+        for row in self.all_rows():
+            if row["address"] in addresses:
+                rows.setdefault(row["address"], row)
+        return list(rows.values())
 
-    def write_table(self, addresses: set[str]) -> Path:
-        """DIR/table.csv with the rows of a study."""
-        rows = self.rows(addresses)
-        names = list(dict.fromkeys(name for row in rows for name in row))
+    def write_table(self, study: Study) -> Path:
+        """Write table.csv with the rows of a study."""
+        rows = self.rows(study)
         text = io.StringIO()
-        table = csv.DictWriter(text, names, lineterminator="\n")
+        names = dict.fromkeys(name for row in rows for name in row)
+        table = csv.DictWriter(text, list(names), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
         write_atomically(self.folder / TABLE, text.getvalue().encode())
         return self.folder / TABLE
 
-    def load(self, unit: Unit, make_student: Callable[..., Any] | None = None) -> Run:
-        """A finished unit with its models and curves."""
+    def summary(self, study: Study) -> list[Json]:
+        """Return a row per kind, width and point of the axes: the median loss and the lowest."""
+        names = ("student", "width", *study.axes)
+        groups: dict[tuple[str | float, ...], list[float | None]] = {}
+        for row in self.rows(study):
+            groups.setdefault(tuple(row[name] for name in names), []).append(row["loss"])
+        rows: list[Json] = []
+        for place, losses in sorted(groups.items(), key=lambda item: str(item[0])):
+            finite = [loss for loss in losses if loss is not None]
+            rows.append(
+                {
+                    **dict(zip(names, place, strict=True)),
+                    "seeds": len(losses),
+                    "lost": len(losses) - len(finite),
+                    "median loss": float(np.median(finite)) if finite else None,
+                    "lowest": min(finite, default=None),
+                }
+            )
+        return rows
+
+    def load(self, unit: Unit, make_student: StudentMaker | None = None) -> Run:
+        """Read a finished unit with its models and curves."""
         return Run.load(self.folder / UNITS / unit.name, make_student)
 
+    def load_all(self, make_student: StudentMaker) -> list[Run]:
+        """Read all finished units of one kind of student."""
+        return [Run.load(folder, make_student) for folder in self.unit_folders()]
 
-def rows_of(place: Path) -> list[dict[str, Any]] | None:
-    """The rows of a finished unit; None where a file is missing, cut off, or not what it was."""
+
+def rows_of(folder: Path) -> list[Json] | None:
+    """Return the rows of a finished unit; None where a file is missing, cut off or changed."""
     try:
-        members = json.loads((place / "members.json").read_text(encoding="utf-8"))
-        whole = all(is_whole(place / name) for name in members.get("sha256", ()))
-        rows: list[dict[str, Any]] = members["rows"]
+        table = json.loads((folder / MEMBERS).read_text(encoding="utf-8"))
+        # A file that was cut off has no readable shapes; its numbers are not read.
+        whole = all(tensor_shapes(folder / name) for name in table.get("sha256", ()))
+        rows: list[Json] = table["rows"]
         return rows if whole and all("address" in row for row in rows) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def is_whole(path: Path) -> bool:
-    """Whether a safetensors file is as long as its header says; its numbers are not read."""
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > path.stat().st_size:
-            return False
-        header = json.loads(file.read(length))
-    ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
-    return path.stat().st_size == 8 + length + max(ends, default=0)

@@ -2,32 +2,35 @@
 
 Every student that it trains has an address, a checksum of all that decides its weights: the task,
 what its function does and what that function holds, the recipe, width, axes, seed and key, and the
-version of the code that trains. What has an address is trained once.
+version of the code that trains. A student with the same address is trained only once.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+import jax
+from jaxtyping import PyTree
 
+import underhood.common
 import underhood.layers
 import underhood.tasks
 import underhood.training
 from underhood.common.errors import BadInput
-from underhood.layers.files.storage import take_apart
-from underhood.sweeps.descriptions import described
+from underhood.common.files import Json
+from underhood.sweeps.descriptions import describe, describe_task
 from underhood.tasks import Task
 from underhood.training import Recipe
-from underhood.training.members import TEACHER, Member, combine
-from underhood.training.training import digest, named
+from underhood.training.ensemble import Ensemble, StudentMaker, describe_members
+from underhood.training.members import TEACHER_AXIS, Axes, Member, combine
+from underhood.training.storage.checksums import tree_checksum
+from underhood.training.storage.settings import as_setting
 
-# What is trained by code in these folders depends on it.
-CODE = (underhood.layers, underhood.tasks, underhood.training)
+# The result of training depends on the code in these folders.
+CODE = (underhood.common, underhood.layers, underhood.tasks, underhood.training)
 
 
 @dataclass(frozen=True)
@@ -36,27 +39,28 @@ class Study:
 
     students  functions make_student(width, *, key) by name
     seeds     how many, or which
-    axes      what else differs: learning_rate, weight_decay, teacher; a list of values for all,
-              or of a number a dictionary that gives each width its own
+    axes      learning_rate, weight_decay, teacher: a list of values used at every width,
+              or (for numbers) a dict {width: value}
     key       of the first weights and the sequences
     """
 
     task: Task
-    students: Mapping[str, Callable[..., Any]]
+    students: Mapping[str, StudentMaker]
     recipe: Recipe
     widths: tuple[int, ...]
     seeds: int | tuple[int, ...] = 1
-    axes: Mapping[str, Iterable[Any]] = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
     key: int = 0
     sums: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.task, Task):
-            kind = type(self.task).__name__
-            raise BadInput(f"Study: the task is a {kind}; use one of underhood.tasks.")
-        if not isinstance(self.recipe, Recipe):
-            kind = type(self.recipe).__name__
-            raise BadInput(f"Study: the recipe is a {kind}; use Recipe.fast(steps) for example.")
+        for name, kind, advice in (
+            ("task", Task, "one of underhood.tasks"),
+            ("recipe", Recipe, "Recipe.fast(steps) for example"),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise BadInput(f"Study: the {name} is a {type(value).__name__}; use {advice}.")
         if not isinstance(self.students, Mapping) or not self.students:
             raise BadInput("Study: students is a dictionary from names to functions.")
         for name, make_student in self.students.items():
@@ -71,60 +75,81 @@ class Study:
                 for name, values in self.axes.items()
             }
             object.__setattr__(self, "axes", kept)
-        combine(self.seeds, self.widths, self.axes, self.task)
+        self.members()
 
     def members(self) -> tuple[Member, ...]:
-        """Width, axes and seed of every student of a kind."""
+        """Return width, axes and seed of every student of a kind."""
         return combine(self.seeds, self.widths, self.axes, self.task)[0]
 
+    def ensemble(
+        self,
+        student: str,
+        widths: int | tuple[int, ...] | None = None,
+        seeds: int | tuple[int, ...] | None = None,
+    ) -> Ensemble:
+        """Return all students of a kind, or those of some widths and seeds, ready to be trained."""
+        return describe_members(
+            self.students[student],
+            self.task,
+            self.recipe,
+            widths=self.widths if widths is None else widths,
+            seeds=self.seeds if seeds is None else seeds,
+            axes=self.axes,
+            key=jax.random.key(self.key),
+        )
+
     def addresses(self, student: str, members: Iterable[Member] | None = None) -> dict[Member, str]:
-        """The address of every student of a kind, or of some."""
+        """Return the address of every student of a kind, or of some."""
         common = self.common(student)
-        found = {}
-        for member in self.members() if members is None else members:
+
+        def address(member: Member) -> str:
             axes = [
-                [name, self.teacher_sums[place] if name == TEACHER else place]  # type: ignore[index]
-                for name, place in member.axes
+                [axis, self.teacher_sums[int(value)] if axis == TEACHER_AXIS else value]
+                for axis, value in member.axes
             ]
-            found[member] = checksum([common, member.width, member.seed, axes])
-        return found
+            return json_checksum([common, member.width, member.seed, axes])
+
+        chosen = self.members() if members is None else members
+        return {member: address(member) for member in chosen}
+
+    def all_addresses(self) -> set[str]:
+        """Return the addresses of all students of all kinds."""
+        return {address for name in self.students for address in self.addresses(name).values()}
 
     def common(self, student: str) -> str:
-        """A checksum of all that students of a kind share; made once, and sent with the study."""
+        """Return a checksum of all that students of a kind share; it is sent with the study."""
         if student not in self.sums:
-            what = {**self.described, "student": described(self.students[student])}
-            self.sums[student] = checksum(what)
+            what = {**self.description, "student": describe(self.students[student])}
+            self.sums[student] = json_checksum(what)
         return self.sums[student]
 
     @cached_property
     def teacher_sums(self) -> list[str]:
         """A checksum of each teacher of the axis."""
-        return [digest(one) for one in self.axes.get(TEACHER, ())]
+        return [tree_checksum(teacher) for teacher in self.axes.get(TEACHER_AXIS, ())]
 
     @property
-    def described(self) -> dict[str, Any]:
+    def description(self) -> Json:
         """All that the whole study shares, as JSON."""
-        tensors: dict[str, np.ndarray] = {}
-        task = take_apart(self.task, "task", tensors)
+        what, numbers = describe_task(self.task)
+        recipe = {part.name: describe(getattr(self.recipe, part.name)) for part in fields(Recipe)}
         return {
             "code": code_version(),
-            "task": {"what": task, "numbers": digest(tensors)},
-            "recipe": {
-                one.name: described(getattr(self.recipe, one.name)) for one in fields(self.recipe)
-            },
+            "task": {"what": what, "numbers": numbers},
+            "recipe": recipe,
             "key": self.key,
         }
 
 
-def checksum(value: Any) -> str:
-    """Of JSON, the same in every process."""
-    text = json.dumps(value, sort_keys=True, default=named)
+def json_checksum(value: PyTree) -> str:
+    """Return a checksum of JSON that is the same in every process."""
+    text = json.dumps(value, sort_keys=True, default=as_setting)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @cache
 def code_version() -> str:
-    """A checksum of the source files that decide what training gives."""
+    """Return a checksum of the source files that decide what training gives."""
     sources = hashlib.sha256()
     for package in CODE:
         for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):

@@ -1,21 +1,43 @@
-"""Running a study: plan, run, keep what comes, say what failed. Nothing finished is done again."""
+"""Running a study: plan, train, keep, report failures. Nothing finished is trained again.
 
+`sweep` keeps units; `train_in_units` puts them together to the same folder and the same `Run` as
+`train` gives. While such a run is trained its units lie in DIR/sweep, and are found there after a
+crash.
+"""
+
+import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from underhood.common.files import as_json
-from underhood.sweeps.engines import Engine, Outcome
+import numpy as np
+
+from underhood.common.errors import BadInput, refuse
+from underhood.common.files import Json, as_json
+from underhood.common.numbers import whole_problems
+from underhood.common.provenance import provenance
+from underhood.sweeps.engines import Engine, Local, Progress, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
-from underhood.sweeps.units import MOST, Unit, plan
+from underhood.sweeps.units import MOST_STUDENTS, Unit, plan
+from underhood.training.run import Run
+from underhood.training.storage.folder import is_finished, opened_folder
+from underhood.training.storage.settings import check_same_settings, settings_of
+
+SWEEP_FOLDER = "sweep"
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did: units that were there, done now, and failed with the reason."""
+    """What a sweep did.
+
+    before  students that were already finished
+    done    units trained now
+    failed  units that failed, with the reason
+    table   a CSV file with a row per student
+    """
 
     before: int
     done: int
@@ -25,30 +47,37 @@ class Swept:
 
     @property
     def complete(self) -> bool:
+        """Whether every student is trained."""
         return not self.failed
 
 
 def sweep(
     study: Study,
-    folder: Path,
-    engine: Engine,
+    folder: str | os.PathLike[str],
+    engine: Engine | None = None,
     *,
-    most: int = MOST,
+    most: int = MOST_STUDENTS,
     workers: int | None = None,
-    watch: Callable[[Unit, str, str], None] | None = None,
+    watch: Watch | None = None,
 ) -> Swept:
-    """Train what is not there yet and keep it in a folder; this process is the only writer.
+    """Train the students of a study that are not finished yet, and keep them in a folder.
 
-    workers   plan for so many; None: for those that the engine has
+    engine   who trains; None: this process. A Cluster must be opened first
+    most     students that one unit of work may hold
+    workers  plan for so many; None: for those that the engine has
+    watch    called with (unit, event, worker) whenever something happens to a unit
     """
+    refuse(whole_problems(most=most), about="sweep")
+    engine, tell = engine or Local(), watch or (lambda unit, event, worker: None)
     began = time.monotonic()
-    tell = watch or (lambda unit, what, where: None)
-    addresses = {one for name in study.students for one in study.addresses(name).values()}
-    with Store(folder).opened(study.described | {"students": list(study.students)}) as store:
-        finished = store.finished() & addresses
+    description = study.description | {"students": list(study.students)}
+    with Store(Path(folder)).opened(description) as store:
+        finished = store.finished() & study.all_addresses()
         units = plan(
             study, finished, workers=workers or engine.workers, most=most, memory=engine.memory
         )
+        for unit in units:
+            tell(unit, "planned", "")
         failed: dict[Unit, str] = {}
         done = 0
         for outcome in engine.run(study, units, store, tell):
@@ -56,19 +85,78 @@ def sweep(
                 failed[outcome.unit] = outcome.reason
                 tell(outcome.unit, "failed", outcome.worker)
                 continue
-            store.write(outcome.unit, with_origin(outcome))
+            origin = {"worker": outcome.worker, "seconds": round(outcome.seconds, 3)}
+            origin_file = as_json(origin | {"attempts": outcome.attempts})
+            store.write(outcome.unit, {"origin.json": origin_file, **outcome.files})
             done += 1
             tell(outcome.unit, "done", outcome.worker)
-        table = store.write_table(addresses)
+        table = store.write_table(study)
     return Swept(len(finished), done, failed, table, time.monotonic() - began)
 
 
-def with_origin(outcome: Outcome) -> dict[str, bytes]:
-    """The files, with a note of where and how often the unit ran."""
-    assert outcome.files is not None
-    origin: dict[str, Any] = {
-        "worker": outcome.worker,
-        "seconds": round(outcome.seconds, 3),
-        "attempts": outcome.attempts,
+def plan_sweep(study: Study, folder: Path, engine: Engine, most: int) -> list[Unit]:
+    """Return the units that `sweep` would train; nothing is written."""
+    finished = Store(folder).finished()
+    return plan(study, finished, workers=engine.workers, most=most, memory=engine.memory)
+
+
+def train_in_units(engine: Engine, study: Study, folder: Path, progress: Progress) -> Run:
+    """Train the one student of a study in units, go on with it, or read the finished run."""
+    ((name, make_student),) = study.students.items()
+    settings = settings_of(study.ensemble(name))
+    with opened_folder(folder):
+        check_same_settings(folder, settings)
+        if is_finished(folder):
+            return Run.load(folder, make_student)
+        units = {"planned": 0, "done": 0}
+
+        def watch(unit: Unit, event: str, worker: str) -> None:
+            if event in units:
+                units[event] += 1
+            if event != "planned":
+                progress(units["done"], max(units["planned"], 1))
+
+        # More units than workers, because they end at different times, and to show progress.
+        swept = sweep(study, folder / SWEEP_FOLDER, engine, workers=2 * engine.workers, watch=watch)
+        for unit, reason in swept.failed.items():
+            raise RuntimeError(f"{len(swept.failed)} units failed, the first, {unit}: {reason}")
+        trained = Store(folder / SWEEP_FOLDER).load_all(make_student)
+        run = put_units_together(trained, list(study.addresses(name).values()), settings)
+        run.save(folder)
+        shutil.rmtree(folder / SWEEP_FOLDER, ignore_errors=True)
+        return run
+
+
+def put_units_together(units: Sequence[Run], addresses: list[str], settings: Json) -> Run:
+    """Return one run of the members with these addresses, in this order."""
+    members = {
+        row.pop("address"): (row, losses, model)
+        for unit in units
+        for row, losses, model in zip(map(dict, unit.rows), unit.losses, unit.models, strict=True)
     }
-    return {"origin.json": as_json(origin), **outcome.files}
+    if missing := [address for address in addresses if address not in members]:
+        raise BadInput(f"{len(missing)} students of the run are missing; run the same call again.")
+    rows, losses, models = zip(*(members[address] for address in addresses), strict=True)
+    place = {address: number for number, address in enumerate(addresses)}
+    groups = (
+        [
+            place[unit.rows[number]["address"]]
+            for number in group
+            if unit.rows[number]["address"] in place
+        ]
+        for unit in units
+        for group in unit.settings["grouping"]
+    )
+    return Run(
+        rows=tuple({name: row[name] for name in row if name != "student"} for row in rows),
+        steps=units[0].steps,
+        losses=np.stack(losses),
+        models=list(models),
+        settings=settings | {"grouping": [group for group in groups if group]},
+        provenance={
+            **provenance(),
+            "workers": sorted({unit.provenance["device"] for unit in units}),
+            "predicted_bytes": max(unit.provenance["predicted_bytes"] for unit in units),
+            "seconds": round(sum(unit.provenance["seconds"] for unit in units), 2),
+        },
+    )

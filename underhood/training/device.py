@@ -4,7 +4,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -14,24 +13,24 @@ USABLE = 0.8
 
 @contextlib.contextmanager
 def precision_of(precision: str) -> Iterator[None]:
-    """Training's arithmetic: float32 products in full (no TF32), or float64 throughout."""
+    """Compute in float32 with products in full precision (no TF32), or in float64."""
     with jax.enable_x64(precision == "float64"), jax.default_matmul_precision("highest"):
         yield
 
 
 def is_cpu() -> bool:
-    """Whether programs run on the CPU."""
+    """Tell whether programs run on the CPU."""
     return jax.default_backend() == "cpu"
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return how many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def free_memory() -> int:
-    """Bytes that a run may take."""
+    """Return how many bytes a run may take."""
     if not is_cpu():
         stats = jax.devices()[0].memory_stats() or {}
         if "bytes_limit" in stats:
@@ -40,7 +39,7 @@ def free_memory() -> int:
 
 
 def free_host_memory() -> int:
-    """What the system or the container has left, whichever is less."""
+    """Return the bytes that the system or the container has left, whichever is less."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free = [pages]
     with contextlib.suppress(OSError, ValueError, StopIteration):
@@ -54,18 +53,18 @@ def free_host_memory() -> int:
     return max(min(free), 0)
 
 
-def compiler_options() -> dict[str, Any] | None:
-    """One thread per program on a CPU, where programs run side by side instead.
+def compiler_options() -> dict[str, str | bool] | None:
+    """Return options for one thread per program on a CPU, where programs run side by side instead.
 
-    A second thread gains nothing (measured up to width 724 on two cores), and so a result does not
-    depend on who else was trained. XLA still cuts loops by the number of cores, so that sums of
-    larger students differ in their last digit between machines.
+    A second thread gains nothing (measured up to width 724 on two cores), and with one thread a
+    result does not depend on which other members were trained. XLA still cuts loops by the number
+    of cores, so sums of larger students differ in their last digit between machines.
     """
     return {"xla_cpu_multi_thread_eigen": False} if is_cpu() else None
 
 
-def bytes_needed(compiled: Any) -> tuple[int, int]:
-    """What a compiled program keeps (arguments) and what it needs while it runs."""
+def bytes_needed(compiled: jax.stages.Compiled) -> tuple[int, int]:
+    """Return the bytes that a program keeps (arguments), and those it needs while it runs."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return 0, 0

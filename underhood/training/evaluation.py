@@ -1,49 +1,91 @@
 """Losses of trained students on fresh sequences."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from underhood.layers import batch_outputs, last_outputs
+from underhood.common.files import Json
+from underhood.common.numbers import finite_or_none
+from underhood.layers import parameter_count
 from underhood.tasks import Task
-from underhood.training.step import outputs_of
+from underhood.training.ensemble import Ensemble, Parts
+from underhood.training.grouping import common_shapes, numbers_by_kind, pad
+from underhood.training.step import ALIVE, GroupState, outputs_of, with_teacher
 
-SEQUENCES = 2**14
+FRESH_SEQUENCES = 2**14
 AT_ONCE = 256
 
 
 @eqx.filter_jit
 def evaluate(
-    student: Any, task: Task, *, key: PRNGKeyArray, sequences: int = SEQUENCES
+    student: PyTree, task: Task, *, key: PRNGKeyArray, sequences: int = FRESH_SEQUENCES
 ) -> dict[str, Float[Array, ""]]:
-    """Mean scores on fresh sequences: `loss`, and what else the task measures.
+    """Return mean scores on fresh sequences: `loss`, and what else the task measures.
 
-    Where that is more precise, the loss is a difference plus a known number: on the same sequences
-    the student is compared with the task's best attention, whose loss is known exactly. That
-    leaves the mean what it is and removes the luck of the draw that both share, which for
-    in-context regression is nearly all of it.
+    Where that is more precise, the loss is a difference plus a known number: the student is
+    compared on the same sequences with the task's best attention, whose loss is known exactly.
+    The mean stays what it is, and the luck of the draw that both share cancels. For in-context
+    regression that is nearly all of it.
     """
     at_once = min(sequences, AT_ONCE)
     rounds = -(-sequences // at_once)
     reference = task.best_attention()
-    read = last_outputs if task.reads_last else batch_outputs
 
-    def one_round(key: PRNGKeyArray) -> dict[str, Array]:
+    def scores_of(key: PRNGKeyArray) -> dict[str, Array]:
         batch = task.sample(key, at_once)
         scores = task.scores(outputs_of(student, task, batch.inputs), batch.targets)
-        return {
-            **scores,
-            "difference": scores["loss"]
-            - task.losses(read(reference, batch.inputs), batch.targets),
-        }
+        known = task.losses(outputs_of(reference, task, batch.inputs), batch.targets)
+        return {**scores, "difference": scores["loss"] - known}
 
-    scores = jax.lax.map(one_round, jax.random.split(key, rounds))
+    scores = jax.lax.map(scores_of, jax.random.split(key, rounds))
     difference = scores.pop("difference")
     means = {name: jnp.mean(values) for name, values in scores.items()}
     # A reference that shares no luck with the student would only add its own rounding.
     helps = jnp.var(difference) < 0.5 * jnp.var(scores["loss"])
     compared = jnp.mean(difference) + task.best_loss
     return means | {"loss": jnp.where(helps, compared, means["loss"])}
+
+
+def evaluate_members(ensemble: Ensemble, states: Sequence[GroupState]) -> list[Json]:
+    """Return a row per member: seed, width, axes, and its scores on fresh sequences.
+
+    states  one per member, after the last step
+    """
+    test_key, validation_key = jax.random.split(jax.random.fold_in(ensemble.key, 2**31 - 1))
+    rows = []
+    models = models_alike(ensemble.students, states)
+    for member, model, state in zip(ensemble.members, models, states, strict=True):
+        task = with_teacher(ensemble.task, ensemble.teacher_of(member))
+        scores = evaluate(model, task, key=test_key)
+        validation = task.validation()
+        if validation is not task:
+            more = evaluate(model, validation, key=validation_key)
+            scores |= {f"validation_{name}": value for name, value in more.items()}
+        finite = {name: finite_or_none(float(value)) for name, value in scores.items()}
+        loss = finite["loss"]
+        # A task with nothing to predict has no scale.
+        normalised = loss / task.scale if loss is not None and task.scale > 0 else None
+        lost = int(state.lost_at) != ALIVE
+        measured = finite | {"normalised_loss": normalised}
+        rows.append(
+            {"seed": member.seed, "width": member.width, **dict(member.axes)}
+            | (dict.fromkeys(measured) if lost else measured)
+            | {
+                "parameters": parameter_count(state.weights),
+                "lost_at": int(state.lost_at) if lost else None,
+            }
+        )
+    return rows
+
+
+def models_alike(students: Sequence[Parts], states: Sequence[GroupState]) -> list[PyTree]:
+    """Return the trained students, padded where that is exact: few programs evaluate them all."""
+    models: dict[int, PyTree] = {}
+    for numbers in numbers_by_kind(students).values():
+        shapes = common_shapes([students[number].shapes for number in numbers])
+        for number in numbers:
+            models[number] = students[number].student(pad(states[number].weights, shapes))
+    return [models[number] for number in range(len(students))]

@@ -2,106 +2,81 @@
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from underhood.common.live import LiveDisplay
 
-class Stop:
-    """Whether somebody asked to stop."""
-
-    asked = False
+if TYPE_CHECKING:
+    import rich.table
 
 
 @contextlib.contextmanager
-def stop_on_interrupt(tell: Callable[[], None]) -> Iterator[Stop]:
-    """The first Ctrl-C asks the run to stop after its chunk; the second one stops it at once."""
-    stop = Stop()
+def stop_on_interrupt(heard: Callable[[], None]) -> Iterator[threading.Event]:
+    """Set the event at the first Ctrl-C and call `heard`; raise at once at the second."""
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     before = signal.getsignal(signal.SIGINT)
 
-    def hear(number: int, frame: Any) -> None:
-        if stop.asked:
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
             signal.signal(signal.SIGINT, before)
             raise KeyboardInterrupt
-        stop.asked = True
-        tell()
+        stop.set()
+        heard()
 
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, handle)
     try:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-class Bar:
-    """A bar with steps, losses of the best and the median member, speed and time left."""
+class Bar(LiveDisplay):
+    """A bar with steps, losses of the best and the median member, speed and time left.
+
+    shown  whether to show it; None: where stderr is a terminal; or a function that is called with
+           (steps done, steps in all) instead
+    """
 
     def __init__(self, steps: int, members: int, shown: bool | Callable[[int, int], None] | None):
-        self.members = members
-        self.told_to = shown if callable(shown) else None
-        self.shown = False if callable(shown) else sys.stderr.isatty() if shown is None else shown
-        self.total = steps
-        self.display: Any = None
+        super().__init__(False if callable(shown) else shown)
+        self.report = shown if callable(shown) else lambda done, steps: None
+        self.students = f"{members} student{'s' if members > 1 else ''}"
+        self.steps, self.done, self.numbers = steps, 0, ("", "", "")
+        self.activity = "compiling"
 
-    def __enter__(self) -> "Bar":
-        if self.shown:
-            # Here, so that importing the package stays fast.
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-            from rich.table import Column
+    def describe(self, activity: str) -> None:
+        """Name what is going on, beside the bar."""
+        self.activity = activity
 
-            def text(what: str) -> TextColumn:
-                return TextColumn(what, table_column=Column(no_wrap=True))
-
-            # The bar takes what the numbers leave, because the numbers are what people watch.
-            self.display = Progress(
-                text("{task.description}"),
-                BarColumn(bar_width=None, table_column=Column(ratio=1)),
-                text("{task.completed:.0f}/{task.total:.0f}"),
-                text("{task.fields[losses]}"),
-                text("{task.fields[speed]}"),
-                TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
-                console=Console(stderr=True),
-                expand=True,
-            )
-            self.task = self.display.add_task(
-                self.told("compiling"), total=self.total, losses="", speed=""
-            )
-            self.display.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self.display is not None:
-            self.display.stop()
-
-    def update(self, step: int, losses: np.ndarray, steps_per_second: float) -> None:
-        """Show where the run stands."""
-        if self.told_to is not None:
-            self.told_to(step, self.total)
-        if self.display is None:
-            return
+    def update(self, step: int, losses: np.ndarray, speed: float) -> None:
+        """Show where the run stands; `speed` is in steps per second."""
+        self.report(step, self.steps)
         finite = losses[np.isfinite(losses)]
         lost = len(losses) - len(finite)
-        told = f"best {finite.min():.1e} median {np.median(finite):.1e}" if len(finite) else ""
-        self.display.update(
-            self.task,
-            completed=step,
-            description=self.told(f"{lost} lost" if lost else ""),
-            losses=told,
-            speed=f"{steps_per_second:.0f}/s",
-        )
+        shown = f"best {finite.min():.1e} median {np.median(finite):.1e}" if len(finite) else ""
+        left = str(timedelta(seconds=round((self.steps - step) / speed)))
+        self.done, self.numbers = step, (shown, f"{speed:.0f}/s", left)
+        self.activity = f"{lost} lost" if lost else ""
 
-    def say(self, what: str) -> None:
-        """Name what is going on, beside the bar."""
-        if self.display is not None:
-            self.display.update(self.task, description=self.told(what))
+    def table(self) -> "rich.table.Table":
+        """Return the bar as it is now."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
 
-    def told(self, more: str) -> str:
-        students = f"{self.members} student{'s' if self.members > 1 else ''}"
-        return f"{students}, {more}" if more else students
+        grid = Table.grid(padding=(0, 1), expand=True)
+        for place in range(6):
+            # The bar takes what the numbers leave, because the numbers are what people watch.
+            grid.add_column(no_wrap=True, ratio=1 if place == 1 else None)
+        activity = f"{self.students}, {self.activity}" if self.activity else self.students
+        bar = ProgressBar(total=self.steps, completed=self.done)
+        grid.add_row(activity, bar, f"{self.done}/{self.steps}", *self.numbers)
+        return grid

@@ -9,13 +9,16 @@ multiplies its own weight_decay by the learning rate: optax's 0.1 at 1e-3 is 1e-
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from underhood.common.errors import BadInput
+from underhood.common.errors import refuse
+from underhood.common.files import Json
+from underhood.common.numbers import number_problems, whole_problems
 from underhood.training.schedules import Cosine, Fade, First, Schedule
+
+if TYPE_CHECKING:
+    import optax
 
 PAPER_STEPS = 1_000_000
 
@@ -26,6 +29,14 @@ RECURRENT = ("nu", "theta_log", "gamma_log")
 PAPER_SCHEDULE = Cosine(end=1e-3)
 
 
+@runtime_checkable
+class Optimiser(Protocol):
+    """A frozen dataclass that gives directions."""
+
+    def direction(self) -> "optax.GradientTransformation":
+        """Return optax's transformation from gradients to directions."""
+
+
 @dataclass(frozen=True)
 class Adam:
     """Adam's direction (Kingma and Ba 2015)."""
@@ -34,8 +45,8 @@ class Adam:
     b2: float = 0.999
     eps: float = 1e-8
 
-    def direction(self) -> Any:
-        """The optax transformation from gradients to directions."""
+    def direction(self) -> "optax.GradientTransformation":
+        """Return optax's transformation from gradients to directions."""
         # Here, because optax takes long to import and `import underhood` should not.
         import optax
 
@@ -47,7 +58,14 @@ ADAM = Adam()
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything about training that is neither the student nor the task."""
+    """Everything about training that is neither the student nor the task.
+
+    length          of the sequences; None: the task's own
+    schedule        multiplies learning_rate, decay_schedule multiplies weight_decay
+    spared          fields that weight decay leaves alone
+    clip            largest norm of the gradient; None: not clipped
+    precision       float32 or float64
+    """
 
     steps: int
     batch: int = 64
@@ -57,71 +75,67 @@ class Recipe:
     weight_decay: float = 0.0
     decay_schedule: Schedule = PAPER_SCHEDULE
     spared: tuple[str, ...] = RECURRENT
-    optimiser: Any = ADAM
+    optimiser: Optimiser = ADAM
     clip: float | None = None
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "length"):
-            value = getattr(self, name)
-            if value is None and name == "length":
-                continue
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise BadInput(f"Recipe: {name} is {value!r}; give a whole number of at least 1.")
-            # Plain numbers, because a recipe is compared and stored.
-            object.__setattr__(self, name, int(value))
-        for name in ("learning_rate", "weight_decay", "clip"):
-            value = getattr(self, name)
-            if value is None and name == "clip":
-                continue
-            number = isinstance(value, Real) and not isinstance(value, bool)
-            if not number or not math.isfinite(value) or value < 0:
-                raise BadInput(f"Recipe: {name} is {value!r}; give a number of at least 0.")
-            object.__setattr__(self, name, float(value))
-        for name in ("schedule", "decay_schedule"):
-            if not callable(getattr(self, name)):
-                raise BadInput(f"Recipe: {name} must map progress in [0, 1] to a multiplier.")
-        if isinstance(self.spared, str):
-            raise BadInput("Recipe: spared is a tuple of field names; write ('nu',) for one.")
-        if not hasattr(self.optimiser, "direction") or not dataclasses.is_dataclass(self.optimiser):
-            raise BadInput(
-                "Recipe: optimiser must be a frozen dataclass with a method direction(); see Adam."
-            )
-        if self.precision not in ("float32", "float64"):
-            raise BadInput(f"Recipe: precision is {self.precision!r}; use float32 or float64.")
+        whole: Json = {"steps": self.steps, "batch": self.batch}
+        whole |= {} if self.length is None else {"length": self.length}
+        numbers: Json = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
+        numbers |= {} if self.clip is None else {"clip": self.clip}
+        checks = {
+            "schedule must map progress in [0, 1] to a multiplier": callable(self.schedule),
+            "decay_schedule must map progress, too": callable(self.decay_schedule),
+            "spared is a tuple of field names; write ('nu',) for one": not isinstance(
+                self.spared, str
+            ),
+            "optimiser must be a frozen dataclass with a method direction(); see Adam": (
+                hasattr(self.optimiser, "direction") and dataclasses.is_dataclass(self.optimiser)
+            ),
+            f"precision is {self.precision!r}; use float32 or float64": (
+                self.precision in ("float32", "float64")
+            ),
+        }
+        problems = [*whole_problems(**whole), *number_problems(**numbers)]
+        refuse(problems + [what for what, holds in checks.items() if not holds], about="Recipe")
+        # Plain numbers, because a recipe is compared and stored.
+        for name, value in (whole | numbers).items():
+            object.__setattr__(self, name, (int if name in whole else float)(value))
 
     @classmethod
+    # Any: `changes` are other fields, here and below.
     def paper(cls, steps: int = PAPER_STEPS, *, literal: bool = False, **changes: Any) -> "Recipe":
-        """The paper's protocol (Appendix C.1): AdamW, batch 64, cosine from 1e-3 to 1e-6.
+        """Return the paper's protocol (Appendix C.1): AdamW, batch 64, cosine from 1e-3 to 1e-6.
 
-        Its weight decay of 1e-4 is read as in the original AdamW. `literal` reads it as optax
-        would, 1e-4 times the learning rate, which removes nothing in a million steps.
+        literal  read its weight decay of 1e-4 as optax does, times the learning rate, which
+                 removes nothing in a million steps; else as in the original AdamW
         """
         decay = 1e-7 if literal else 1e-4
         return cls(**{"steps": steps, "weight_decay": decay, **changes})
 
     @classmethod
-    def fast(cls, steps: int = 20_000, **changes: Any) -> "Recipe":
-        """The paper's result in a fiftieth of its steps, for losses that can fall to zero.
+    def fast(cls, steps: int = 20_000, **changes: Any) -> "Recipe":  # Any: fields
+        """Return a recipe that reaches the paper's result in a fiftieth of its steps.
 
-        Found by the search in docs/recipes.md.
+        It is for losses that can fall to zero; the search in docs/recipes.md has found it.
         """
         return cls(**{"steps": steps, **FAST, **changes})
 
     @classmethod
-    def noisy(cls, steps: int = 50_000, **changes: Any) -> "Recipe":
-        """The same for losses that no student brings to zero, as in in-context regression.
+    def noisy(cls, steps: int = 50_000, **changes: Any) -> "Recipe":  # Any: fields
+        """Return the same for losses that no student brings to zero, as in in-context regression.
 
         There gradients stay noisy to the end: smaller steps, and more weight decay for longer.
         """
         return cls(**{"steps": steps, **FAST, **NOISY, **changes})
 
-    def change(self, **changes: Any) -> "Recipe":
-        """The same recipe with some fields changed."""
+    def change(self, **changes: Any) -> "Recipe":  # Any: fields
+        """Return the same recipe with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def first(self, steps: int) -> "Recipe":
-        """The first steps of this recipe, its schedules cut off there."""
+        """Return the first steps of this recipe, its schedules cut off there."""
         part = steps / self.steps
         return self.change(
             steps=steps,
@@ -131,7 +145,7 @@ class Recipe:
 
     @property
     def whole(self) -> "Recipe":
-        """The recipe of which `first` has made this the beginning; else this one."""
+        """The recipe that `first` made this the beginning of; else this one."""
         schedule, decay = self.schedule, self.decay_schedule
         if not (isinstance(schedule, First) and isinstance(decay, First)):
             return self

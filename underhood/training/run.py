@@ -2,28 +2,24 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
+from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
-from underhood.common.files import as_json
+from underhood.common.files import Json, as_json
+from underhood.common.tensors import Tensors, read_tensors
 from underhood.layers.files.storage import put_together, take_apart
-from underhood.training.padding import is_own
-from underhood.training.storage.folder import (
-    VERSION,
-    folder_of,
-    named_leaves,
-    read_json,
-    read_settings,
-    write,
-)
+from underhood.training.ensemble import StudentMaker, is_ours
+from underhood.training.storage import folder as storage
+from underhood.training.storage.settings import read_settings, settings_file
 
 if TYPE_CHECKING:
     import pandas
@@ -33,18 +29,20 @@ if TYPE_CHECKING:
 class Run:
     """A finished ensemble.
 
-    rows      one dictionary per member; `members` is the same as a pandas table
-    steps     [windows]           the last step of each window of the loss curves
-    losses    [members, windows]  mean training loss in each window; NaN once a member is lost
-    models    the trained students, in the order of the rows
+    rows        one dictionary per member; `members` is the same as a pandas table
+    steps       [windows]           the last step of each window of the loss curves
+    losses      [members, windows]  mean training loss in each window; NaN once a member is lost
+    models      the trained students, in the order of the rows
+    settings    everything that decides the result
+    provenance  commit, versions, device, bytes and seconds
     """
 
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[Json, ...]
     steps: np.ndarray
     losses: np.ndarray
-    models: list[Any]
-    settings: dict[str, Any] = field(default_factory=dict)
-    provenance: dict[str, Any] = field(default_factory=dict)
+    models: list[PyTree]
+    settings: Json = field(default_factory=dict)
+    provenance: Json = field(default_factory=dict)
 
     @property
     def members(self) -> "pandas.DataFrame":
@@ -53,8 +51,8 @@ class Run:
 
         return pandas.DataFrame(list(self.rows))
 
-    def best(self) -> Any:
-        """The student with the lowest final loss."""
+    def best(self) -> PyTree:
+        """Return the student with the lowest final loss."""
         losses = [row["loss"] if row["loss"] is not None else np.inf for row in self.rows]
         if not np.isfinite(np.min(losses)):
             raise BadInput("Every member of this run was lost; lower the learning rate.")
@@ -67,122 +65,117 @@ class Run:
         return f"<Run of {len(self.rows)} members, {best}{f', {lost} lost' if lost else ''}>"
 
     @classmethod
-    def load(cls, folder: str | Path, make_student: Callable[..., Any] | None = None) -> "Run":
-        """A finished run from its folder; students of foreign kinds need `make_student` again."""
-        folder = folder_of(folder)
-        if not (folder / "members.json").exists():
+    def load(cls, folder: str | Path, make_student: StudentMaker | None = None) -> "Run":
+        """Read a finished run, or a finished unit of a sweep.
+
+        make_student  needed again for students of foreign kinds
+        """
+        folder = storage.run_folder(folder)
+        if not storage.is_finished(folder):
             state = (
                 "is not finished; call train again to go on"
-                if (folder / "settings.json").exists()
+                if (folder / storage.SETTINGS).exists()
                 else "holds no run"
             )
             raise BadInput(f"{folder} {state}.")
         advice = "remove it and train again to write it anew"
-        table = read_json(folder / "members.json", advice=advice)
-        if not {"rows", "sha256", "provenance"} <= table.keys():
-            raise BadInput(f"{folder / 'members.json'} is not complete; {advice}.")
+        fields = {"rows", "sha256", "provenance"}
+        table = storage.read_run_json(folder / storage.MEMBERS, fields=fields, advice=advice)
         settings = read_settings(folder)
-        sums = table["sha256"]
-        curves = read_tensors(folder / "losses.safetensors", sums)[0]
-        tensors, metadata = read_tensors(folder / "models.safetensors", sums)
-        models = read_models(tensors, metadata, table["rows"], make_student, folder)
+        curves = read_checked(folder / storage.LOSSES, table["sha256"]).arrays
         return cls(
             tuple(table["rows"]),
             curves["steps"],
             curves["losses"],
-            models,
-            settings,
+            read_models(folder, table, make_student),
+            {name: value for name, value in settings.items() if name not in ("version", "begun")},
             table["provenance"],
         )
 
     def save(self, folder: Path) -> None:
-        """Write all that `load` reads; the table comes last, because it says that all is there."""
+        """Write all that `load` reads; settings.json stays as the run began."""
         for name, data in self.files().items():
-            write(folder / name, data)
+            if name != storage.SETTINGS or not (folder / storage.SETTINGS).exists():
+                storage.write_run_file(folder / name, data)
 
     def files(self) -> dict[str, bytes]:
-        """What `save` writes, in its order."""
-        curves = {"steps": self.steps, "losses": self.losses}
+        """Return the files of the run; the table comes last, because it says that all is there."""
         tensors: dict[str, np.ndarray] = {}
-        structures = []
+        structures = [
+            take_apart(model, f"{number:05d}", tensors) if is_ours(model) else None
+            for number, model in enumerate(self.models)
+        ]
         for number, model in enumerate(self.models):
-            if is_own(model):
-                structures.append(take_apart(model, f"{number:05d}", tensors))
-            else:
-                named = named_leaves(arrays_of(model))
-                tensors |= {f"{number:05d}{name}": array for name, array in named.items()}
-                structures.append(None)
+            if structures[number] is None:
+                for place, array in enumerate(arrays_of(model)):
+                    tensors[f"{number:05d}[{place}]"] = np.asarray(array)
+        named = {"structures": json.dumps(structures)}
         files = {
-            "losses.safetensors": safetensors.numpy.save(curves),
-            "models.safetensors": safetensors.numpy.save(
-                tensors, {"structures": json.dumps(structures)}
-            ),
+            storage.LOSSES: safetensors.numpy.save({"steps": self.steps, "losses": self.losses}),
+            storage.MODELS: safetensors.numpy.save(tensors, named),
         }
         table = {
-            "version": VERSION,
+            "version": storage.VERSION,
             "provenance": self.provenance,
             "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
             "rows": list(self.rows),
         }
-        return files | {"members.json": as_json(table)}
+        settings = settings_file(self.settings, self.provenance)
+        return {storage.SETTINGS: settings, **files, storage.MEMBERS: as_json(table)}
 
 
-def arrays_of(model: Any) -> list[Any]:
-    """The arrays of a student of any kind, in the order of its fields."""
-    return [leaf for leaf in jax.tree.leaves(model) if isinstance(leaf, jax.Array | np.ndarray)]
+def is_any_array(leaf: PyTree) -> bool:
+    """Tell whether a leaf is an array of JAX or NumPy."""
+    return isinstance(leaf, jax.Array | np.ndarray)
+
+
+def arrays_of(model: PyTree) -> list[jax.Array | np.ndarray]:
+    """Return the arrays of a student of any kind, in the order of its fields."""
+    return list(filter(is_any_array, jax.tree.leaves(model)))
 
 
 def as_stored(array: np.ndarray) -> jax.Array:
-    """A JAX array of the same type, float64 too."""
+    """Return a JAX array of the same type, float64 too."""
     with jax.enable_x64(True):
         return jnp.asarray(array)
 
 
-def read_tensors(path: Path, sums: dict[str, str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """A safetensors file's arrays and metadata, if it is the one that was written."""
+def read_checked(path: Path, checksums: Mapping[str, str]) -> Tensors:
+    """Read a safetensors file of a run; refuse one that is not what was written."""
     try:
-        raw = path.read_bytes()
-        if hashlib.sha256(raw).hexdigest() != sums[path.name]:
-            raise ValueError
-        tensors = safetensors.numpy.load(raw)
-        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    except Exception:
-        raise BadInput(
-            f"{path} is missing or damaged; remove {path.parent / 'members.json'} and train again "
-            "to write it anew."
-        ) from None
-    return tensors, header.get("__metadata__") or {}
+        if hashlib.sha256(path.read_bytes()).hexdigest() == checksums[path.name]:
+            return read_tensors(path)
+    except (OSError, ValueError, KeyError):
+        pass
+    raise BadInput(
+        f"{path} is missing or damaged; remove {path.parent / storage.MEMBERS} and train again to "
+        "write it anew."
+    )
 
 
-def read_models(
-    tensors: dict[str, np.ndarray],
-    metadata: dict[str, str],
-    rows: Sequence[dict[str, Any]],
-    make_student: Callable[..., Any] | None,
-    folder: Path,
-) -> list[Any]:
-    """The students of a run: our own by what the file says, others by making them again."""
+def read_models(folder: Path, table: Json, make_student: StudentMaker | None) -> list[PyTree]:
+    """Return a run's students: our own by what the file says, others by making them again."""
+    tensors, metadata = read_checked(folder / storage.MODELS, table["sha256"])
     models = []
     for number, structure in enumerate(json.loads(metadata["structures"])):
+        name = f"{number:05d}"
         if structure is not None:
             # Not checked, because a member that was lost may hold anything.
-            model = put_together(structure, f"{number:05d}", tensors, 0, checked=False)
+            model = put_together(structure, name, tensors, 0, checked=False)
             models.append(jax.tree.map(as_stored, model))
-            continue
-        if make_student is None:
+        elif make_student is None:
             raise BadInput(f"{folder} holds students of a foreign kind; give make_student= too.")
-        made = make_student(rows[number]["width"], key=jax.random.key(0))
-        leaves, frame = jax.tree.flatten(made)
-        stored = [name for name in tensors if name.startswith(f"{number:05d}[")]
-        shapes = [tensors[f"{number:05d}[{place}]"].shape for place in range(len(stored))]
-        if shapes != [leaf.shape for leaf in arrays_of(made)]:
-            raise BadInput(f"{folder} holds other students than this make_student makes.")
-        arrays = iter(range(len(stored)))
-        filled = [
-            as_stored(tensors[f"{number:05d}[{next(arrays)}]"])
-            if isinstance(leaf, jax.Array | np.ndarray)
-            else leaf
-            for leaf in leaves
-        ]
-        models.append(jax.tree.unflatten(frame, filled))
+        else:
+            count = sum(stored.startswith(f"{name}[") for stored in tensors)
+            arrays = [tensors[f"{name}[{place}]"] for place in range(count)]
+            made = make_student(table["rows"][number]["width"], key=jax.random.key(0))
+            models.append(with_arrays(made, arrays, folder))
     return models
+
+
+def with_arrays(made: PyTree, arrays: Sequence[np.ndarray], folder: Path) -> PyTree:
+    """Return a student with the arrays that a run has stored in place of its own."""
+    if [array.shape for array in arrays] != [array.shape for array in arrays_of(made)]:
+        raise BadInput(f"{folder} holds other students than this make_student makes.")
+    stored = iter(map(as_stored, arrays))
+    return jax.tree.map(lambda leaf: next(stored) if is_any_array(leaf) else leaf, made)

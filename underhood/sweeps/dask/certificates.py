@@ -4,7 +4,7 @@
 
 FOLDER/ca.pem, FOLDER/cert.pem and FOLDER/key.pem are all that a scheduler, its workers and its
 clients need. Whoever has them may run code on the workers: keep the folder to yourself, and copy it
-by a way that you trust. The authority's own key is not kept, so nobody can make more of them.
+only by ways that you trust. The authority's own key is not kept, so nobody can make more of them.
 """
 
 import os
@@ -13,31 +13,27 @@ from pathlib import Path
 
 from underhood.common.errors import BadInput
 
-FILES = ("ca.pem", "cert.pem", "key.pem")
+CERTIFICATE_FILES = ("ca.pem", "cert.pem", "key.pem")
 
 
-def main(arguments: list[str]) -> int:
-    """Make them, in a folder that has none."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(
-            "underhood: usage: python -m underhood.sweeps.dask.certificates FOLDER", file=sys.stderr
-        )
-        return 2
-    folder = Path(arguments[0])
+def certificates_command(arguments: list[str]) -> int:
+    """Make certificates in a folder that has none; return the exit status."""
     try:
-        make(folder)
+        if len(arguments) != 1 or arguments[0].startswith("-"):
+            raise BadInput("usage: python -m underhood.sweeps.dask.certificates FOLDER")
+        folder = Path(arguments[0])
+        make_certificates(folder)
     except (BadInput, OSError) as error:
         print(f"underhood: {error}", file=sys.stderr)
         return 2
-    print(
-        f"{folder}: {', '.join(FILES)}\n"
-        f"--tls-ca {folder / FILES[0]} --tls-cert {folder / FILES[1]} --tls-key {folder / FILES[2]}"
-    )
+    ca, cert, key = (folder / name for name in CERTIFICATE_FILES)
+    print(f"{folder}: {', '.join(CERTIFICATE_FILES)}")
+    print(f"--tls-ca {ca} --tls-cert {cert} --tls-key {key}")
     return 0
 
 
-def make(folder: Path) -> None:
-    """An authority, and one certificate and key that it has signed."""
+def make_certificates(folder: Path) -> None:
+    """Write an authority, and one certificate and key that it has signed."""
     try:
         from distributed.security import Security
 
@@ -45,16 +41,15 @@ def make(folder: Path) -> None:
     except ImportError:
         raise BadInput("Certificates need the extra: pip install 'underhood[cluster]'.") from None
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = [name for name in FILES if (folder / name).exists()]
-    if held:
-        raise BadInput(f"{folder} holds {held[0]} already; name another folder.")
+    for name in CERTIFICATE_FILES:
+        if (folder / name).exists():
+            raise BadInput(f"{folder} already holds {name}; name another folder.")
     texts = (made.tls_ca_file, made.tls_client_cert, made.tls_client_key)
-    for name, text in zip(FILES, texts, strict=True):
-        with os.fdopen(
-            os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w"
-        ) as f:
-            f.write(text)
+    for name, text in zip(CERTIFICATE_FILES, texts, strict=True):
+        handle = os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(certificates_command(sys.argv[1:]))

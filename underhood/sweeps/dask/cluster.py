@@ -1,35 +1,37 @@
-"""Units on dask.distributed: workers of our own on this machine, a scheduler that is there, or jobs
-of a queueing system.
+"""Units on dask.distributed: workers started here, a running scheduler, or a queueing system.
 
-What goes wrong is met here and in `dispatch.py` and `processes.py`:
+Faults are handled here and in `dispatch.py` and `processes.py`:
 
-a worker dies          its units are suspected, and tried again with nothing queued behind them; one
-                       over which ROUNDS workers have died is given up, because it probably kills
-                       them
-a unit raises          it is tried again, RETRIES times, then reported
-a worker is silent     after SILENCE its unit goes to another; a late second result is not kept
-the scheduler dies     units that were on their way are submitted again to its successor
-the client dies        what was written is found by the next sweep, the rest is done again
+a worker dies       its units are suspects and are tried again with nothing queued behind them; a
+                    unit with which ROUNDS workers have died is given up: it probably kills them
+a unit raises       it is tried again, RETRIES times, then reported
+a worker is silent  after SILENCE its unit goes to another; a late second result is not kept
+the scheduler dies  units that were on their way are submitted again to its successor
+the client dies     what was written is found by the next sweep, the rest is done again
 """
 
 import contextlib
 import queue
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, refuse
+from underhood.common.files import Json
+from underhood.common.numbers import whole_problems
 from underhood.sweeps.dask.dispatch import Call, Dispatcher
 from underhood.sweeps.dask.processes import Processes
 from underhood.sweeps.dask.queueing import Queue
 from underhood.sweeps.dask.remote import wrapped
 from underhood.sweeps.dask.scheduler import SILENCE
 from underhood.sweeps.dask.security import Certificates, check_address
-from underhood.sweeps.dask.worker import MEMORY
-from underhood.sweeps.engines import Outcome, Tell
+from underhood.sweeps.dask.worker import MEMORY_OFFER
+from underhood.sweeps.engines import TLS_OPTIONS, Progress, UnitOutcome, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
+from underhood.sweeps.sweeping import train_in_units
 from underhood.sweeps.units import Unit, Work, work
+from underhood.training.run import Run
 
 RETRIES = 2
 ROUNDS = 5
@@ -37,15 +39,15 @@ ROUNDS = 5
 
 @dataclass
 class Cluster:
-    """Workers to run units on.
+    """Workers that train units; enter `opened()` first.
 
-    count     start so many on this machine; or
+    count     start this many workers on this machine; or
     address   of a scheduler that is running; or
     queue     jobs of Slurm, PBS and the like
-    needs     run on workers that offer this: gpu, cpu, or a name of one's own
+    needs     use only workers that offer this: gpu, cpu, or a name of your own
     retries   how often a unit that raises is tried again
-    rounds    how many workers may die over a unit
-    silence   after how long a worker that says nothing is given up
+    rounds    how many workers may die with a unit
+    silence   time after which a worker that says nothing is given up
     work      what is done with a unit
     """
 
@@ -59,33 +61,34 @@ class Cluster:
     rounds: int = ROUNDS
     silence: str = SILENCE
     work: Work = work
+    concurrent: bool = field(default=True, init=False)
     processes: Processes | None = field(default=None, init=False)
     dispatcher: Dispatcher | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         require_dask()
-        if sum(one is not None for one in (self.count, self.address, self.queue)) != 1:
+        if sum(way is not None for way in (self.count, self.address, self.queue)) != 1:
             raise BadInput(
                 "--engine dask takes one of --workers N, --address of a scheduler, and --jobqueue "
                 "FILE."
             )
-        if self.count is not None and self.count < 1:
-            raise BadInput(f"--workers must be at least 1, not {self.count}.")
+        if self.count is not None:
+            refuse(whole_problems(workers=self.count), about="--engine dask")
         if self.address is not None:
             check_address(self.address, tls=self.tls.given, insecure=self.insecure)
         self.tls.check()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator["Cluster"]:
-        """Connect, starting what we are to start."""
+        """Start what is to be started, and connect."""
         from distributed import Client
 
         with contextlib.ExitStack() as held:
-            address: Any = self.address
+            address = self.address
             if self.count is not None:
-                own = Processes(self.count, self.silence)
-                self.processes = held.enter_context(own.opened())
-                address = self.processes.address
+                started = Processes(self.count, self.silence)
+                self.processes = held.enter_context(started.opened())
+                address = started.address
             elif self.queue is not None:
                 address = held.enter_context(self.queue.opened(self.tls, self.insecure))
 
@@ -110,25 +113,24 @@ class Cluster:
     def workers(self) -> int:
         """How many workers there are now, or will be."""
         asked = self.count or (self.queue.jobs if self.queue else 1)
-        try:
-            assert self.dispatcher is not None
-            return max(self.dispatcher.workers(), asked)
-        except (OSError, TimeoutError, KeyError, AttributeError):
-            return asked
+        return max(len(self.offers()), asked)
 
     @property
     def memory(self) -> int | None:
-        """What the smallest worker has."""
+        """Bytes that the smallest worker has; None: not known."""
+        offers = [offer[MEMORY_OFFER] for offer in self.offers() if MEMORY_OFFER in offer]
+        return int(min(offers)) if offers else None
+
+    def offers(self) -> list[dict[str, float]]:
+        """Return what each worker offers; nothing while there is no connection."""
         with contextlib.suppress(OSError, TimeoutError, KeyError, AttributeError):
-            assert self.dispatcher is not None
-            offers = [one[MEMORY] for one in self.dispatcher.offers() if MEMORY in one]
-            return int(min(offers)) if offers else None
-        return None
+            return [] if self.dispatcher is None else self.dispatcher.offers()
+        return []
 
     def run(
-        self, study: Study, units: Sequence[Unit], store: Store, tell: Tell
-    ) -> Iterator[Outcome]:
-        """All units, as they finish; several threads may ask at once."""
+        self, study: Study, units: Sequence[Unit], store: Store, tell: Watch
+    ) -> Iterator[UnitOutcome]:
+        """Yield the outcomes of units, as they finish; several threads may ask at once."""
         assert self.dispatcher is not None
         call = Call(wrapped(study, self.work), tell)
         try:
@@ -138,23 +140,40 @@ class Cluster:
         finally:
             call.over = True
 
-    def next_of(self, call: Call) -> Outcome:
-        """The next outcome; raises what stopped the dispatcher."""
+    def train(self, study: Study, folder: Path, progress: Progress) -> Run:
+        """Train a run in units, on all workers."""
+        return train_in_units(self, study, folder, progress)
+
+    def next_of(self, call: Call) -> UnitOutcome:
+        """Wait for the next outcome; raise what stopped the dispatcher."""
         assert self.dispatcher is not None
-        while True:
+        reply: UnitOutcome | BaseException | None = None
+        while reply is None:
             try:
-                found = call.reply.get(timeout=1.0)
+                reply = call.replies.get(timeout=1.0)
             except queue.Empty:
-                found = self.dispatcher.broken
-            if isinstance(found, BaseException):
-                raise found
-            if found is not None:
-                outcome: Outcome = found
-                return outcome
+                reply = self.dispatcher.broken
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+
+def cluster_of(options: Json) -> Cluster:
+    """Return the cluster that options of the command line ask for."""
+    require_dask()
+    jobs = options["jobqueue"]
+    return Cluster(
+        count=options["workers"],
+        address=options["address"],
+        queue=None if jobs is None else Queue.read(jobs),
+        needs=options["needs"],
+        insecure=options["insecure"],
+        tls=Certificates(*(options[name] for name in TLS_OPTIONS)),
+    )
 
 
 def require_dask() -> None:
-    """One line where the extra is missing."""
+    """Refuse with one line where the extra is missing."""
     try:
         import cloudpickle  # noqa: F401
         import distributed  # noqa: F401

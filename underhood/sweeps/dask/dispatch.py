@@ -1,8 +1,8 @@
-"""One thread that hands units to a scheduler and brings their outcomes back to who asked.
+"""One thread that hands units to a scheduler and brings their outcomes back to the callers.
 
-Several studies may ask at once. A few units per worker are on their way at a time, so that ten
-thousand of them never lie in the scheduler's memory, and so that what comes back can be written
-before more is asked for.
+Several studies may ask at once. Only a few units per worker are on their way at a time: ten
+thousand of them never lie in the scheduler's memory, and what comes back is written before more is
+asked for.
 """
 
 import asyncio
@@ -14,39 +14,41 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any  # futures and clients: distributed has no types
 
 from underhood.common.errors import BadInput, reason_of
 from underhood.sweeps.dask.remote import perform
-from underhood.sweeps.engines import Outcome, Tell
+from underhood.sweeps.engines import UnitOutcome, Watch
 from underhood.sweeps.units import Unit
 
-# Units on their way per worker: one that runs, and some that wait so that no worker does.
+# Units on their way per worker: one that runs, and some in line so that no worker is idle.
 AHEAD = 3
-# Seconds to wait for a scheduler with workers, at the start and after it was lost.
-PATIENCE = 60.0
-# Seconds for which the number of workers is believed.
+# Seconds to wait for a scheduler with workers, at the start and when it is lost.
+SCHEDULER_PATIENCE = 60.0
+# Seconds for which a count of the workers is used again.
 FRESH = 1.0
-DIED = "its workers died, every time it was tried"
+DIED = "its worker died every time it was tried"
 
 
 class Lost(Exception):
-    """The scheduler, or what it knew of our units."""
+    """The scheduler is lost, or what it knew of our units."""
 
 
 @dataclass(eq=False)
 class Call:
-    """Somebody who asked for units, and where their outcomes go."""
+    """One request for units, and where their outcomes go."""
 
     parcel: bytes
-    tell: Tell
-    reply: Any = field(default_factory=queue.SimpleQueue)
+    tell: Watch
+    replies: "queue.SimpleQueue[UnitOutcome | BaseException]" = field(
+        default_factory=queue.SimpleQueue
+    )
     over: bool = False
 
 
 @dataclass(eq=False)
 class Job:
-    """A unit on its way: how often it was tried, raised, and had its worker die."""
+    """A unit on its way: how often it was tried, raised, and its worker died."""
 
     call: Call
     unit: Unit
@@ -57,10 +59,21 @@ class Job:
 
 
 class Dispatcher:
-    """Jobs, to a scheduler and back; what `connect` gives may die and be made again."""
+    """Takes jobs to a scheduler and back.
+
+    connect  returns a client; called again when the scheduler is lost
+    retries  how often a unit that raises is tried again
+    rounds   how many workers may die with a unit
+    needs    amounts that a worker must offer
+    """
 
     def __init__(
-        self, connect: Callable[[], Any], *, retries: int, rounds: int, needs: dict[str, float]
+        self,
+        connect: Callable[[], Any],  # Any: a client of distributed
+        *,
+        retries: int,
+        rounds: int,
+        needs: dict[str, float],
     ):
         self.connect_client = connect
         self.retries, self.rounds, self.needs = retries, rounds, needs
@@ -75,12 +88,12 @@ class Dispatcher:
         self.thread = threading.Thread(target=self.serve, daemon=True, name="dispatcher")
 
     def start(self) -> None:
-        """Connect here, so that a wrong address is told to who gave it, then serve."""
+        """Connect here, so that a wrong address raises in the caller, then serve."""
         self.connect()
         self.thread.start()
 
     def close(self) -> None:
-        """Stop; who still waits for an outcome is told."""
+        """Stop; calls that still wait get an error."""
         self.closing.set()
         self.arrived.put(None)
         if self.thread.is_alive():
@@ -93,7 +106,7 @@ class Dispatcher:
         self.arrived.put(None)
 
     def serve(self) -> None:
-        """Until closed, or until no scheduler is to be found any more."""
+        """Serve until closed, or until no scheduler answers any more."""
         try:
             while not self.closing.is_set():
                 try:
@@ -107,10 +120,10 @@ class Dispatcher:
         except BaseException as error:
             self.broken = error
             for job in [*self.waiting, *self.flying.values()]:
-                job.call.reply.put(error)
+                job.call.replies.put(error)
 
     def take_back(self) -> None:
-        """Everything that was on its way is in line again, in its order."""
+        """Put everything that was on its way in line again, in its order."""
         for job in reversed(self.flying.values()):
             job.call.tell(job.unit, "retried", "")
             self.waiting.appendleft(job)
@@ -123,8 +136,8 @@ class Dispatcher:
                 del self.flying[future]
                 self.suspects.discard(job)
                 future.cancel()
-        # The scheduler blames all units of a worker that died, also those that only waited there;
-        # with suspects about, none waits.
+        # The scheduler blames all units of a worker that died, also those that only waited there.
+        # So while there are suspects, no unit waits at a worker.
         ahead = 1 if self.suspects else AHEAD
         while self.waiting and len(self.flying) < ahead * max(self.workers(), 1):
             job = self.waiting[0]
@@ -137,7 +150,7 @@ class Dispatcher:
                 job.call.parcel,
                 job.unit,
                 key=f"unit-{job.unit.name}-{time.monotonic_ns()}",
-                # Trying again is ours, so that it is seen.
+                # We try again ourselves, so that it is counted and shown.
                 retries=0,
                 resources=self.needs,
                 pure=False,
@@ -149,14 +162,14 @@ class Dispatcher:
             job.call.tell(job.unit, "running", "")
 
     def land(self) -> None:
-        """Units that have come back, after waiting a moment for one."""
+        """Handle one unit that has come back, after waiting a moment for it."""
         try:
             future = self.arrived.get(timeout=1.0)
         except queue.Empty:
             if self.client.status not in ("running", "connecting"):
                 raise Lost from None
             return
-        # None wakes us; others may be of a scheduler that was lost since.
+        # None only wakes this thread; other futures may be of a scheduler that was lost since.
         if future is None or future not in self.flying:
             return
         if future.status in ("cancelled", "lost"):
@@ -170,10 +183,10 @@ class Dispatcher:
             self.waiting.append(job)
             job.call.tell(job.unit, "retried", "")
         else:
-            job.call.reply.put(outcome)
+            job.call.replies.put(outcome)
 
     def again(self, job: Job, reason: str) -> bool:
-        """Whether a unit that failed is tried again, after all that wait."""
+        """Tell whether a unit that failed is tried again, after all that wait."""
         if reason != DIED:
             job.failures += 1
             return job.failures <= self.retries
@@ -182,16 +195,14 @@ class Dispatcher:
             self.suspects.add(job)
         return job.deaths < self.rounds
 
-    def outcome_of(self, future: Any, job: Job) -> Outcome:
-        """What a future holds: files, or the reason why not."""
+    def outcome_of(self, future: Any, job: Job) -> UnitOutcome:  # Any: a future
+        """Return what a future holds: files, or the reason why not."""
         try:
             if future.status == "error":
                 error = future.exception(timeout=30)
             else:
                 files, worker, seconds = future.result(timeout=60)
-                return Outcome(
-                    job.unit, files, worker=worker, seconds=seconds, attempts=job.attempts
-                )
+                return UnitOutcome(job.unit, files, "", worker, seconds, job.attempts)
         except (OSError, TimeoutError, RuntimeError):
             raise
         except asyncio.CancelledError:
@@ -201,30 +212,29 @@ class Dispatcher:
             error = raised
         reason = DIED if type(error).__name__ == "KilledWorker" else reason_of(error)
         seconds = time.monotonic() - job.began
-        return Outcome(job.unit, None, reason, seconds=seconds, attempts=job.attempts)
+        return UnitOutcome(job.unit, None, reason, seconds=seconds, attempts=job.attempts)
 
     def workers(self) -> int:
-        """How many workers there are that could take a unit."""
+        """Return how many workers could take a unit."""
         if time.monotonic() - self.counted_at > FRESH:
             self.counted = len(self.offers())
             self.counted_at = time.monotonic()
         return self.counted
 
     def offers(self) -> list[dict[str, float]]:
-        """What each worker has that could take a unit."""
-        found = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        offers = [worker["resources"] for worker in found]
+        """Return what each worker offers that could take a unit."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         return [
-            one
-            for one in offers
-            if all(one.get(name, 0) >= amount for name, amount in self.needs.items())
+            worker["resources"]
+            for worker in workers
+            if all(worker["resources"].get(name, 0) >= n for name, n in self.needs.items())
         ]
 
     def connect(self) -> None:
-        """A client; waits for the scheduler, and for a first worker that fits."""
+        """Make a client; wait for the scheduler, and for a first worker that fits."""
         quiet()
         self.disconnect()
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + SCHEDULER_PATIENCE
         while not self.closing.is_set():
             try:
                 self.counted_at = float("-inf")
@@ -254,7 +264,7 @@ class Dispatcher:
 
 
 def quiet() -> None:
-    """What distributed would say about lost connections is what we are there to mend."""
+    """Silence what distributed logs about lost connections, which we handle."""
     for name in ("distributed", *logging.root.manager.loggerDict):
         if name.partition(".")[0] == "distributed":
             logging.getLogger(name).setLevel(logging.CRITICAL)

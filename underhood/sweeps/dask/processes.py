@@ -9,14 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from underhood.sweeps.dask.scheduler import LOOPBACK, SILENCE
 from underhood.training.device import cores
 
 
 class Processes:
-    """The scheduler and N workers, each a process, watched by a thread."""
+    """The scheduler and some workers, each a process, watched by a thread."""
 
     def __init__(self, workers: int, silence: str = SILENCE):
         self.count = workers
@@ -32,24 +31,22 @@ class Processes:
         return f"tcp://{LOOPBACK}:{self.port}"
 
     def names(self) -> list[str]:
+        """Return the names of all processes, the scheduler first."""
         return ["scheduler", *(f"worker-{place}" for place in range(self.count))]
 
-    def command(self, name: str) -> list[str]:
-        with_us = ("--with-parent", str(os.getpid()))
-        if name == "scheduler":
-            words = ("underhood.sweeps.dask.scheduler", str(self.port), "--silence", self.silence)
-            return [sys.executable, "-m", *words, *with_us]
-        place = int(name.rpartition("-")[2])
-        share = shares(self.count)[place]
-        return [
-            *(sys.executable, "-m", "underhood.sweeps.dask.worker", self.address),
-            *("--name", name, "--cores", ",".join(map(str, share)), *with_us),
-        ]
-
     def start(self, name: str) -> None:
-        """Start a process in a session of its own: Ctrl-C is ours to hear, not theirs."""
+        """Start a process in a session of its own, which Ctrl-C does not reach."""
+        if name == "scheduler":
+            words = ["scheduler", str(self.port), "--silence", self.silence]
+        else:
+            share = core_shares(self.count)[int(name.rpartition("-")[2])]
+            words = ["worker", self.address, "--name", name, "--cores", ",".join(map(str, share))]
+        module, *options = words
         self.running[name] = subprocess.Popen(
-            self.command(name),
+            [
+                *(sys.executable, "-m", f"underhood.sweeps.dask.{module}"),
+                *(*options, "--with-parent", str(os.getpid())),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -66,6 +63,7 @@ class Processes:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator["Processes"]:
+        """Start all processes, and stop them at the end."""
         try:
             for name in self.names():
                 self.start(name)
@@ -78,8 +76,8 @@ class Processes:
             stop(list(self.running.values()))
 
 
-def stop(processes: list[Any]) -> None:
-    """Ask, wait a little, then insist; frozen ones are woken first."""
+def stop(processes: "list[subprocess.Popen[bytes]]") -> None:
+    """Ask processes to end, wait a little, then kill them; frozen ones are woken first."""
     for process in processes:
         for number in (signal.SIGCONT, signal.SIGTERM):
             with contextlib.suppress(ProcessLookupError):
@@ -94,16 +92,18 @@ def stop(processes: list[Any]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind((LOOPBACK, 0))
-        return int(one.getsockname()[1])
+    """Return a port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
-def shares(workers: int) -> list[list[int]]:
-    """Which cores each worker has: equal shares, one at least."""
+def core_shares(workers: int) -> list[list[int]]:
+    """Return the cores of each worker: equal shares, at least one core."""
     affinity = getattr(os, "sched_getaffinity", None)
     here = sorted(affinity(0)) if affinity else list(range(cores()))
     size = max(len(here) // workers, 1)
     return [
-        [here[(place * size + one) % len(here)] for one in range(size)] for place in range(workers)
+        [here[(worker * size + place) % len(here)] for place in range(size)]
+        for worker in range(workers)
     ]

@@ -25,14 +25,16 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any  # dask-jobqueue has no types
 
 from underhood.common.errors import BadInput
+from underhood.common.files import Json
+from underhood.common.numbers import is_whole
 from underhood.sweeps.dask.scheduler import configure
 from underhood.sweeps.dask.security import HTTP, Certificates
-from underhood.sweeps.dask.worker import OWN
+from underhood.sweeps.dask.worker import OWN_GPU
 
-KINDS = {
+QUEUE_SYSTEMS = {
     "slurm": "SLURMCluster",
     "pbs": "PBSCluster",
     "sge": "SGECluster",
@@ -43,22 +45,28 @@ KINDS = {
     "local": "LocalCluster",
 }
 SHARED = ".cache/underhood"
-# What is ours to say: a job is one process that runs one unit at a time.
-OURS = ("processes", "nanny", "worker_command", "n_workers")
+# Options that we set: a job is one process that runs one unit at a time.
+RESERVED = ("processes", "nanny", "worker_command", "n_workers")
 
 
 @dataclass(frozen=True)
 class Queue:
-    """Which system, how many jobs, and what each asks for."""
+    """A queueing system.
+
+    kind     its name, one of QUEUE_SYSTEMS
+    jobs     how many
+    options  of each job, in the words of dask-jobqueue
+    gpu      whether each job has a GPU of its own
+    """
 
     kind: str
     jobs: int
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Json = field(default_factory=dict)
     gpu: bool = False
 
     @classmethod
     def read(cls, path: Path) -> "Queue":
-        """From a file; refuses what it cannot mean."""
+        """Read a file; refuse what it cannot mean."""
         import yaml
 
         try:
@@ -70,17 +78,17 @@ class Queue:
             raise BadInput(f"--jobqueue {path} is not YAML: {where}.") from None
         if isinstance(data, dict) and list(data) == ["jobqueue"]:
             data = data["jobqueue"]
-        known = ", ".join(KINDS)
-        if not isinstance(data, dict) or len(data) != 1 or next(iter(data)) not in KINDS:
+        known = ", ".join(QUEUE_SYSTEMS)
+        if not isinstance(data, dict) or len(data) != 1 or next(iter(data)) not in QUEUE_SYSTEMS:
             raise BadInput(f"--jobqueue {path} must name one system, and its options: {known}.")
         ((kind, given),) = data.items()
         if not isinstance(given, dict):
             raise BadInput(f"--jobqueue {path}: {kind} has options, as cores: 4.")
         options = {str(name).replace("-", "_"): value for name, value in given.items()}
         jobs, gpu = options.pop("jobs", 1), options.pop("gpu", False)
-        if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
+        if not is_whole(jobs) or jobs < 1:
             raise BadInput(f"--jobqueue {path}: jobs is {jobs!r}; give how many, as jobs: 4.")
-        for name in OURS:
+        for name in RESERVED:
             if name in options:
                 raise BadInput(f"--jobqueue {path}: leave {name} out; a job is one worker.")
         for name in ("cores", "memory"):
@@ -89,13 +97,13 @@ class Queue:
         return cls(kind, jobs, options, bool(gpu))
 
     @contextlib.contextmanager
-    def opened(self, tls: Certificates, insecure: bool) -> Iterator[Any]:
-        """The cluster of dask-jobqueue, with jobs in its queue."""
+    def opened(self, tls: Certificates, insecure: bool) -> Iterator[Any]:  # Any: a cluster
+        """Yield the cluster of dask-jobqueue, with jobs in its queue."""
         self.check_here()
         cluster = self.made(tls, insecure)
         before = None
         if threading.current_thread() is threading.main_thread():
-            # Jobs and keys are taken away however we are told to end.
+            # Remove jobs and keys also when this process is told to end.
             before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs, interval="2s")
@@ -106,12 +114,12 @@ class Queue:
             if before is not None:
                 signal.signal(signal.SIGTERM, before)
 
-    def maker(self) -> Any:
-        """The class of dask-jobqueue."""
+    def maker(self) -> Any:  # Any: a class of dask-jobqueue
+        """Return the class of dask-jobqueue."""
         import dask_jobqueue
         import dask_jobqueue.local
 
-        kind = KINDS[self.kind]
+        kind = QUEUE_SYSTEMS[self.kind]
         return getattr(dask_jobqueue, kind, None) or getattr(dask_jobqueue.local, kind)
 
     def check_here(self) -> None:
@@ -123,9 +131,9 @@ class Queue:
                 "here; run this where jobs are submitted."
             )
 
-    def made(self, tls: Certificates, insecure: bool) -> Any:
-        """The same, before any job is submitted."""
-        # The scheduler lives in this process.
+    def made(self, tls: Certificates, insecure: bool) -> Any:  # Any: a cluster
+        """Return the cluster before any job is submitted."""
+        # The scheduler runs in this process.
         configure()
         options = dict(self.options)
         options.setdefault("name", "underhood")
@@ -134,9 +142,9 @@ class Queue:
             "dashboard_address": HTTP,
             **options.get("scheduler_options", {}),
         }
-        # The scheduler lives in this process; when it ends, no other comes.
+        # When this process ends, no other scheduler follows.
         extra = [*options.pop("worker_extra_args", []), "--once"]
-        extra += ["--gpu", OWN] if self.gpu else []
+        extra += ["--gpu", OWN_GPU] if self.gpu else []
         if tls.given:
             options["security"] = tls.security()
         elif insecure:
@@ -158,5 +166,5 @@ class Queue:
                     worker_extra_args=extra,
                 )
         except (TypeError, ValueError, ImportError, OSError) as error:
-            told = " ".join(str(error).split())[:300]
-            raise BadInput(f"--jobqueue: {self.kind} does not take that: {told}.") from None
+            reason = " ".join(str(error).split())[:300]
+            raise BadInput(f"--jobqueue: {self.kind} refuses these options: {reason}.") from None

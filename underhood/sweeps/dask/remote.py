@@ -1,10 +1,11 @@
 """What travels to a worker, and what is done there.
 
-A study goes as one parcel of bytes, which the scheduler passes on without looking inside; functions
-of the study's own file go along, so workers need not have it. The version of the code goes along
-too: a worker with other sources would give something else under the same address.
+A study goes as one parcel of bytes, which the scheduler passes on without looking inside. Functions
+of the study's own file go along, so workers need not have that file. The version of the code goes
+along too: a worker with other sources would give other results under the same address.
 """
 
+import contextlib
 import hashlib
 import sys
 import threading
@@ -19,39 +20,36 @@ from underhood.sweeps.units import Unit, Work
 REGISTERED = threading.Lock()
 
 
-def wrapped(study: Study, own_work: Work) -> bytes:
-    """A study, and what to do with its units."""
+def wrapped(study: Study, work: Work) -> bytes:
+    """Return a study, and what to do with its units, as bytes."""
     import cloudpickle
 
     module = sys.modules.get(MODULE)
-    if module is None:
-        return bytes(cloudpickle.dumps((code_version(), study, own_work)))
-    with REGISTERED:
-        cloudpickle.register_pickle_by_value(module)
-        try:
-            return bytes(cloudpickle.dumps((code_version(), study, own_work)))
-        finally:
-            cloudpickle.unregister_pickle_by_value(module)
+    with REGISTERED, contextlib.ExitStack() as held:
+        if module is not None:
+            cloudpickle.register_pickle_by_value(module)
+            held.callback(cloudpickle.unregister_pickle_by_value, module)
+        return bytes(cloudpickle.dumps((code_version(), study, work)))
 
 
 def perform(parcel: bytes, unit: Unit) -> tuple[dict[str, bytes], str, float]:
-    """On the worker: a unit's files, the worker's name, and the seconds that it took."""
+    """Do a unit on the worker: return its files, the worker's name, and the seconds it took."""
     from distributed import get_worker
 
     began = time.monotonic()
-    study, own_work = unwrapped(hashlib.sha256(parcel).hexdigest(), parcel)
-    files = own_work(study, unit, progress=False)
+    study, work = unwrapped(hashlib.sha256(parcel).hexdigest(), parcel)
+    files = work(study, unit, progress=False)
     return files, str(get_worker().name), time.monotonic() - began
 
 
 @lru_cache(maxsize=4)
 def unwrapped(digest: str, parcel: bytes) -> tuple[Study, Work]:
-    """The same parcel is unpacked once."""
+    """Undo `wrapped`; the same parcel is unpacked once."""
     import cloudpickle
 
-    version, study, own_work = cloudpickle.loads(parcel)
+    version, study, work = cloudpickle.loads(parcel)
     if version != code_version():
         raise RuntimeError(
             "this worker has other sources of underhood than the client; install the same on both"
         )
-    return study, own_work
+    return study, work

@@ -1,13 +1,17 @@
-"""Who may join: loopback, or TLS with certificates, or an explicit word that neither is wanted."""
+"""Who may join: loopback, or TLS with certificates, or whoever reaches it with --insecure."""
 
 import ipaddress
 import ssl
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 from underhood.common.errors import BadInput
+
+if TYPE_CHECKING:
+    import distributed.security
 
 RIGHT_WAY = (
     "use tls:// with --tls-ca, --tls-cert and --tls-key "
@@ -18,7 +22,7 @@ RIGHT_WAY = (
 # Every process of distributed has a server for browsers, which knows no certificates. Ours are on
 # loopback and have nothing to show.
 HTTP = "127.0.0.1:0"
-NOBODY: dict[str, list[str]] = {
+NO_ROUTES: dict[str, list[str]] = {
     "distributed.worker.http.routes": [],
     "distributed.scheduler.http.routes": [],
 }
@@ -26,7 +30,7 @@ NOBODY: dict[str, list[str]] = {
 
 @dataclass(frozen=True)
 class Certificates:
-    """Three files: the authority whose word we take, our certificate, our key."""
+    """Three files: the authority that we trust, our certificate, our key."""
 
     ca: str | None = None
     cert: str | None = None
@@ -34,6 +38,7 @@ class Certificates:
 
     @property
     def given(self) -> bool:
+        """Whether there are any."""
         return any((self.ca, self.cert, self.key))
 
     def check(self) -> None:
@@ -46,19 +51,17 @@ class Certificates:
             if not Path(path).is_file():
                 raise BadInput(f"--tls-{name} {path} is no file.")
         assert self.ca and self.cert
+        problem = f"--tls-ca {self.ca} holds no certificate."
         try:
-            ssl.create_default_context(cafile=self.ca)
+            context = ssl.create_default_context(cafile=self.ca)
+            files = f"--tls-cert {self.cert} and --tls-key {self.key}"
+            problem = f"{files} are not a certificate and its key."
+            context.load_cert_chain(self.cert, self.key)
         except (OSError, ValueError):
-            raise BadInput(f"--tls-ca {self.ca} holds no certificate.") from None
-        try:
-            ssl.create_default_context().load_cert_chain(self.cert, self.key)
-        except (OSError, ValueError):
-            raise BadInput(
-                f"--tls-cert {self.cert} and --tls-key {self.key} are no certificate with its key."
-            ) from None
+            raise BadInput(problem) from None
 
-    def security(self) -> Any:
-        """Certificates for every connection, or None where there are none."""
+    def security(self) -> "distributed.security.Security | None":
+        """Return certificates for every connection, or None where there are none."""
         if not self.given:
             return None
         self.check()
@@ -70,9 +73,35 @@ class Certificates:
         return Security(require_encryption=True, tls_ca_file=self.ca, **files)
 
 
+def add_security_options(parser: ArgumentParser) -> None:
+    """Add the options that a scheduler and a worker share."""
+    # --tls-ca-file is what dask-jobqueue calls the first.
+    for names in (("--tls-ca", "--tls-ca-file"), ("--tls-cert",), ("--tls-key",)):
+        parser.add_argument(*names, help="a file; give all three, or none")
+    parser.add_argument(
+        "--insecure", action="store_true", help="for a network on which you trust everybody"
+    )
+    parser.add_argument("--with-parent", type=int, help="end when this process ends")
+
+
+def certificates_of(given: Namespace) -> Certificates:
+    """Return the three files of the options, checked."""
+    tls = Certificates(given.tls_ca, given.tls_cert, given.tls_key)
+    tls.check()
+    return tls
+
+
+def address_parts(address: str) -> SplitResult:
+    """Return scheme, host and port; without a scheme it is tcp."""
+    return urlsplit(address if "://" in address else f"tcp://{address}")
+
+
 def check_address(address: str, *, tls: bool, insecure: bool, said: str = "--address") -> None:
-    """Refuse an address that others can reach and that is not protected."""
-    parts = urlsplit(address if "://" in address else f"tcp://{address}")
+    """Refuse an address that others can reach and that is not protected.
+
+    said  how the error names the address
+    """
+    parts = address_parts(address)
     try:
         port = parts.port
     except ValueError:
@@ -81,13 +110,12 @@ def check_address(address: str, *, tls: bool, insecure: bool, said: str = "--add
         raise BadInput(f"{said} {address} is not tcp://HOST:PORT or tls://HOST:PORT.")
     if parts.scheme == "tls" and not tls:
         raise BadInput(f"{said} {address} needs --tls-ca, --tls-cert and --tls-key.")
-    if parts.scheme == "tls" or insecure or is_loopback(parts.hostname):
-        return
-    raise BadInput(f"{said} {address} is neither loopback nor protected: {RIGHT_WAY}.")
+    if parts.scheme != "tls" and not insecure and not is_loopback(parts.hostname):
+        raise BadInput(f"{said} {address} is neither loopback nor protected: {RIGHT_WAY}.")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, reached by nobody else."""
+    """Tell whether a host is this machine, reached by nobody else."""
     if host == "localhost":
         return True
     try:
