@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from underhood.experiments.paper import (
     figure2,
-    figure3a,
+    figure3 as figure3a,
     figure3b,
     figure3c,
     figure4a,
