@@ -81,9 +81,8 @@ def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path)
         swept.TASK, {"gated": swept.gated}, swept.RECIPE, (2,), 3, {"learning_rate": (1e-3, 1e-2)}
     )
     ticks = []
-    run = train_on(cluster, own, tmp_path / "there", lambda done, of: ticks.append(done / of))
-    here = Local(progress=False)
-    expected = train_on(here, own, tmp_path / "here", lambda done, of: None)
+    run = cluster.train(own, tmp_path / "there", lambda done, of: ticks.append(done / of))
+    expected = Local().train(own, tmp_path / "here", lambda done, of: None)
     assert len(run.rows) == len(expected.rows) == 6
     for row, other in zip(run.rows, expected.rows, strict=True):
         assert row.keys() == other.keys() and row["lost_at"] is other["lost_at"] is None
@@ -165,11 +164,14 @@ def test_experiments_on_workers_give_the_same_results(tmp_path) -> None:
 class Broken:
     """An engine that cannot train."""
 
-    workers, memory = 1, None
+    workers, memory, concurrent = 1, None, True
 
     def run(self, study, units, store, tell):
         for unit in units:
             yield Outcome(unit, None, "not today")
+
+    def train(self, study, folder, progress):
+        return train_on(self, study, folder, progress)
 
 
 def test_an_experiment_whose_units_fail_does_not_stop_the_others(tmp_path, capsys) -> None:

@@ -1,23 +1,29 @@
-"""Engines run work units: each gives back finished units as they come, in any order.
+"""Engines train: the work units of a sweep, in any order, or one run as a whole.
 
-Local     in this process, one after the other; a unit that is stopped goes on where it was
-Cluster   on dask.distributed (`cluster.py`)
+Local     in this process, one unit after the other; what was stopped goes on where it was
+Cluster   on dask.distributed (`dask/cluster.py`)
 """
 
 import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+import jax
 
 from underhood.common.errors import reason_of
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
+from underhood.training import Run, train
 from underhood.training.device import free_memory
 
 # Told (unit, what happened to it, where): "running", "done", "retried", "failed".
 Tell = Callable[[Unit, str, str], None]
+# Called with what is done so far, of how much.
+Progress = Callable[[float, float], None]
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,11 @@ class Outcome:
 
 @runtime_checkable
 class Engine(Protocol):
-    """What runs units."""
+    """What trains."""
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether several runs are best trained at the same time."""
 
     @property
     def workers(self) -> int:
@@ -47,7 +57,14 @@ class Engine(Protocol):
     def run(
         self, study: Study, units: Sequence[Unit], store: Store, tell: Tell
     ) -> Iterator[Outcome]:
-        """All units, as they finish."""
+        """Yield the outcome of every unit, as they finish."""
+
+    def train(self, study: Study, folder: Path, progress: Progress) -> Run:
+        """Train the one student of a study at all widths, axes and seeds, or go on, or read it.
+
+        folder    keeps the run, whoever trains it: any engine goes on with what is finished there
+        progress  called with what is done so far, of how much
+        """
 
 
 @dataclass(frozen=True)
@@ -55,6 +72,7 @@ class Local:
     """Units in this process."""
 
     workers: int = field(default=1, init=False)
+    concurrent: bool = field(default=False, init=False)
     progress: Any = None
 
     @property
@@ -78,3 +96,20 @@ class Local:
                 yield Outcome(unit, None, reason_of(error))
                 continue
             yield Outcome(unit, files, seconds=time.monotonic() - began)
+
+    def train(self, study: Study, folder: Path, progress: Progress) -> Run:
+        """As a whole, with checkpoints."""
+        (make_student,) = study.students.values()
+        run = train(
+            make_student,
+            study.task,
+            study.recipe,
+            widths=study.widths,
+            seeds=study.seeds,
+            axes=study.axes,
+            key=jax.random.key(study.key),
+            out=folder,
+            progress=progress,
+        )
+        progress(1.0, 1.0)
+        return run

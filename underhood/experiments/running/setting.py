@@ -14,7 +14,6 @@ import numpy as np
 
 from underhood.experiments.running.concurrency import side_by_side
 from underhood.sweeps.engines import Engine
-from underhood.sweeps.runs import train_on
 from underhood.sweeps.study import Study
 from underhood.tasks import Task
 from underhood.training import Recipe, Run, train
@@ -107,7 +106,7 @@ class Setting:
                 task, {"student": make_student}, recipe, widths, seeds, dict(axes or {}), key
             )
             with self.turns[out]:
-                return train_on(self.engine, study, out, self.tick)
+                return self.engine.train(study, out, self.tick)
         run = train(
             make_student,
             task,

@@ -16,6 +16,7 @@ import contextlib
 import queue
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from underhood.common.errors import BadInput
@@ -26,10 +27,12 @@ from underhood.sweeps.dask.remote import wrapped
 from underhood.sweeps.dask.scheduler import SILENCE
 from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.dask.worker import MEMORY
-from underhood.sweeps.engines import Outcome, Tell
+from underhood.sweeps.engines import Outcome, Progress, Tell
+from underhood.sweeps.runs import train_on
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, Work, work
+from underhood.training import Run
 
 RETRIES = 2
 ROUNDS = 5
@@ -59,6 +62,7 @@ class Cluster:
     rounds: int = ROUNDS
     silence: str = SILENCE
     work: Work = work
+    concurrent: bool = field(default=True, init=False)
     processes: Processes | None = field(default=None, init=False)
     dispatcher: Dispatcher | None = field(default=None, init=False)
 
@@ -137,6 +141,10 @@ class Cluster:
                 yield self.next_of(call)
         finally:
             call.over = True
+
+    def train(self, study: Study, folder: Path, progress: Progress) -> Run:
+        """In units, on all workers."""
+        return train_on(self, study, folder, progress)
 
     def next_of(self, call: Call) -> Outcome:
         """The next outcome; raises what stopped the dispatcher."""
