@@ -165,7 +165,7 @@ def list_command(command: List) -> int:
 
 def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.registry import EXPERIMENTS, SCALES
-    from underhood.experiments.running.rules import DIFFERS
+    from underhood.results.verdicts import DIFFERS
     from underhood.experiments.running.runner import run_all, suggest
     from underhood.report.build import build, is_report
     from underhood.report.terminal import console, details, summary_table, verdict_table
@@ -192,8 +192,7 @@ def reproduce_command(command: Reproduce) -> int:
             command.seeds,
             out,
             resume=command.resume,
-            # In this process a run trains as one, and goes on from its own checkpoints.
-            engine=None if command.engine == "local" else engine,
+            engine=engine,
         )
     screen = console()
     for result in results:
@@ -214,7 +213,7 @@ def reproduce_command(command: Reproduce) -> int:
 def report_command(command: Report) -> int:
     from underhood.report.build import build, is_report
     from underhood.report.terminal import console, summary_table
-    from underhood.results.claims import SECTIONS
+    from underhood.results.claims import CLAIMS
     from underhood.results.files import find
 
     folder = command.folder
@@ -239,7 +238,7 @@ def report_command(command: Report) -> int:
     built = build(found, output, for_print=command.figures, beside=command.output is None)
     for name, reason in built.without.items():
         print(f"underhood: no figure of {name}: {reason}.", file=sys.stderr)
-    known = [section.name for section in SECTIONS]
+    known = [section.name for section in CLAIMS]
     names = sorted(
         (one["experiment"] for one in found.results),
         key=lambda name: known.index(name) if name in known else len(known),
