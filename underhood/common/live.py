@@ -2,13 +2,13 @@
 
 import sys
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from typing import Self
+    import rich.console
+    import rich.live
 
-    from rich.console import RenderableType
-    from rich.live import Live
+Entered = TypeVar("Entered", bound="LiveDisplay")
 
 
 class LiveDisplay(ABC):
@@ -19,13 +19,13 @@ class LiveDisplay(ABC):
 
     def __init__(self, shown: bool | None = None):
         self.shown = sys.stderr.isatty() if shown is None else shown
-        self.live: Live | None = None
+        self.live: rich.live.Live | None = None
 
     @abstractmethod
-    def table(self) -> "RenderableType":
+    def table(self) -> "rich.console.ConsoleRenderable":
         """Return what to draw now."""
 
-    def __enter__(self) -> "Self":
+    def __enter__(self: Entered) -> Entered:
         if self.shown:
             # Here, so that importing the package stays fast.
             from rich.console import Console
