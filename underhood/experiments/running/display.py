@@ -12,7 +12,7 @@ from underhood.common.live import LiveDisplay, duration_in_words
 from underhood.sweeps.engines import Progress
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich.table
 
 WAITING, RUNNING, FAILED = "waits", "runs", "failed"
 
@@ -62,7 +62,7 @@ class ExperimentsDisplay(LiveDisplay):
                 rest += max(gone * (1 - share) / share if by_share else by_budget, 0.0)
         return duration_in_words(rest)
 
-    def table(self) -> "Table":
+    def table(self) -> "rich.table.Table":
         """Return a line per experiment, and one for all."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table

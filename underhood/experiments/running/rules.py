@@ -19,7 +19,7 @@ def judged(
     name: str,
     value: Scalar,
     rule: str,
-    holds: bool | str,
+    holds: bool | np.bool_ | str,
     *,
     paper: Scalar,
     seeds: int,
