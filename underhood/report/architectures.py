@@ -44,14 +44,15 @@ def quartile_plot(arrays: Arrays, against: str, measure: str, title: str) -> Plo
 def comparison_figure(arrays: Arrays, result: Json) -> Figure:
     """Show figure4a or figure4b: one task, all architectures."""
     steps, curves = thinned(arrays["curve_steps"], arrays["curves"])
-    students = zip(curves, arrays["architecture"], arrays["depth"], arrays["width"], strict=True)
+    columns = (arrays[name].tolist() for name in ("architecture", "depth", "width"))
+    students = zip(curves, *columns, strict=True)
     training = tuple(
         Series(
             label_of(place, depth),
             steps,
             curve,
             colour=COLOURS[place],
-            dashed=bool(depth == 2),
+            dashed=depth == 2,
             faint=True,
         )
         for curve, place, depth, width in students
