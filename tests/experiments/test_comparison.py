@@ -67,32 +67,15 @@ SHALLOW = group(LRU_PLAIN, 8, [0.05, 0.06, 0.07, 0.08])
 FOUND = comparison(NARROW, WIDE, DEEP, SHALLOW)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((GATED,), NARROW + WIDE),
-        ((GATED, 1), NARROW + WIDE),
-        ((GATED, 1, 32), WIDE),
-        ((GATED, None, 8), NARROW),
-        ((LRU_PLAIN, 2), DEEP),
-        ((LRU_PLAIN,), DEEP + SHALLOW),
-        ((GATED, 2), []),
-        (("no such",), []),
-    ],
-)
-def test_students_are_picked_by_who_they_are(arguments, expected) -> None:
-    assert FOUND.pick(*arguments) == expected
-
-
 def test_the_widest_of_a_depth() -> None:
     assert FOUND.widest(GATED, 1) == WIDE
     assert FOUND.widest(LRU_PLAIN, 2) == DEEP
-    assert FOUND.widest(GATED, 2) == []
+    assert FOUND.widest(GATED, 2) == FOUND.widest("no such", 1) == []
 
 
 def test_groups_differ_by_their_seed_alone() -> None:
     assert FOUND.groups() == [NARROW, WIDE, DEEP, SHALLOW]
-    assert FOUND.groups(LRU_PLAIN) == [DEEP, SHALLOW]
+    assert FOUND.groups(LRU_PLAIN) == [DEEP, SHALLOW] and FOUND.groups("no such") == []
     # Whatever order they come in.
     mixed = comparison([student for pair in zip(NARROW, WIDE, strict=True) for student in pair])
     assert mixed.groups() == [NARROW, WIDE]

@@ -136,7 +136,7 @@ def test_close_to_the_largest_students_counts_as_computing_the_function() -> Non
 
 
 def plan(neurons: tuple[int, ...], gates: tuple[int, ...] = ()) -> SizePlan:
-    return SizePlan(TASK, neurons, gates, 4, Recipe(steps=10), (PREDICTED, GATES), 0)
+    return SizePlan(TASK, (PREDICTED, GATES), neurons, gates, 4, Recipe(steps=10), 0)
 
 
 def test_the_two_axes_of_a_sweep() -> None:

@@ -165,11 +165,11 @@ def list_command(command: List) -> int:
 
 def reproduce_command(command: Reproduce) -> int:
     from underhood.experiments.registry import EXPERIMENTS, SCALES
-    from underhood.results.verdicts import DIFFERS
     from underhood.experiments.running.runner import run_all, suggest
     from underhood.report.build import build, is_report
     from underhood.report.terminal import console, details, summary_table, verdict_table
     from underhood.results.files import find
+    from underhood.results.verdicts import DIFFERS
     from underhood.sweeps.commands import engine_of
 
     for name in command.names:

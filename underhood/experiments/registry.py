@@ -23,8 +23,7 @@ from underhood.experiments.paper.reverse import reproduce_reverse
 from underhood.experiments.paper.table1 import reproduce_table1
 from underhood.experiments.paper.table2 import reproduce_table2
 from underhood.experiments.paper.table3 import reproduce_table3
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.running import Outcome, Setting
 from underhood.results.claims import CLAIMS
 
 SCALES = ("smoke", "quick", "paper")

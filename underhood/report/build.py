@@ -45,7 +45,7 @@ def build(
             figure = figure_of(entry.folder, entry.result)
             if for_print and (renew is None or (name in renew and outdated(entry.folder))):
                 title = f"{name} ({entry.result['scale']} scale)"
-                drawn += draw(folder_of(entry, output, beside), figure, title)
+                drawn += draw(figure_folder(entry, output, beside), figure, title)
             figures[name] = figure
         except NoFigure as reason:
             without[name] = str(reason)
@@ -54,7 +54,7 @@ def build(
     return BuiltReport(output, len(text), tuple(drawn), without)
 
 
-def folder_of(entry: Entry, output: Path, beside: bool) -> Path:
+def figure_folder(entry: Entry, output: Path, beside: bool) -> Path:
     """Return the folder of a result's figures, and make it if need be."""
     if beside:
         return entry.folder

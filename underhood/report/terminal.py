@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from underhood.common.files import Json
-from underhood.results.files import Scalar
+from underhood.results.files import Cell
 from underhood.results.verdicts import BETTER, DIFFERS, NOT_RUN, REFUTED, REPRODUCED
 
 VERDICT_STYLES = {
@@ -30,7 +30,7 @@ def console(*, stderr: bool = False) -> Console:
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=160)
 
 
-def number_text(value: Scalar) -> str:
+def number_text(value: Cell) -> str:
     """Return a number for people: short, in scientific form where that is shorter."""
     if value is None:
         return ""

@@ -27,7 +27,7 @@ RESULT, ARRAYS = "result.json", "arrays.safetensors"
 NEEDED = ("experiment", "scale", "verdict", "numbers", "provenance")
 
 # A number or text of Python or NumPy, or nothing.
-Scalar = None | bool | int | float | str | np.generic
+Cell = None | bool | int | float | str | np.generic
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Number:
     """One number of a result beside the paper's, with the rule that judges it."""
 
     name: str
-    value: Scalar
-    paper: Scalar
+    value: Cell
+    paper: Cell
     rule: str
     verdict: str
     seeds: int
@@ -110,16 +110,12 @@ def check_replaceable(path: Path, smaller: Sequence[str]) -> None:
 
 def finished_result(path: Path) -> Json | None:
     """Read a result that lacks nothing, its arrays included; None if there is none."""
-    keys = {*NEEDED, "rows", "notes", "arrays"}
     try:
-        result: Json = json.loads(path.read_text(encoding="utf-8"))
-        whole = keys <= result.keys() and result.get("format", 0) <= FORMAT
-        whole = whole and isinstance(result["provenance"], dict)
-        # Figures are drawn from the arrays; without them it is not finished.
-        whole = whole and tensor_shapes(path.parent / ARRAYS) == result["arrays"]
-    except (OSError, ValueError, TypeError, AttributeError):
+        result = read_result(path, (*NEEDED, "rows", "notes", "arrays"))
+    except Unreadable:
         return None
-    return result if whole else None
+    # Figures are drawn from the arrays; without them it is not finished.
+    return result if tensor_shapes(path.parent / ARRAYS) == result["arrays"] else None
 
 
 @dataclass(frozen=True)
@@ -152,13 +148,9 @@ def find(folder: Path) -> Results:
     unreadable: dict[str, str] = {}
     for path in sorted(folder.glob(f"*/{RESULT}")):
         try:
-            entries.append(Entry(path.parent, parse_result(path.read_text(encoding="utf-8"))))
+            entries.append(Entry(path.parent, read_result(path)))
         except Unreadable as problem:
             unreadable[path.parent.name] = str(problem)
-        except OSError as error:
-            unreadable[path.parent.name] = f"it cannot be read ({error.strerror})"
-        except (ValueError, RecursionError):
-            unreadable[path.parent.name] = "it is damaged, or not a result file"
     return Results(tuple(entries), unreadable)
 
 
@@ -166,15 +158,23 @@ class Unreadable(Exception):
     """Why a file is not a result."""
 
 
-def parse_result(text: str) -> Json:
-    """Return a result with all its parts, each of the right type."""
-    read = json.loads(text)
+def read_result(path: Path, needed: Sequence[str] = NEEDED) -> Json:
+    """Return a result with all its parts, each of the right type; raise Unreadable if it is none.
+
+    needed  parts that must be there
+    """
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Unreadable(f"it cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise Unreadable("it is damaged, or not a result file") from None
     if not isinstance(read, dict):
         raise Unreadable("not a result file")
     written = read.get("format", 0)
     if isinstance(written, int) and written > FORMAT:
         raise Unreadable(f"format {written}, and this version knows {FORMAT}: update underhood")
-    missing = [name for name in NEEDED if name not in read]
+    missing = [name for name in needed if name not in read]
     if missing:
         raise Unreadable(f"lacks {', '.join(missing)}")
 
@@ -201,6 +201,6 @@ def parse_number(read: Json) -> Json:
     return {**words, **values, "verdict": str(read.get("verdict") or NOT_RUN)}
 
 
-def scalar(value: Any) -> Scalar:  # Any: whatever a file holds
+def scalar(value: Any) -> Cell:  # Any: whatever a file holds
     """Return numbers, text and None as they are, and anything else as text."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -30,9 +30,8 @@ from underhood.common.files import Json
 from underhood.common.float64 import in_float64
 from underhood.experiments.paper.table1 import task_loss
 from underhood.experiments.protocols.students import Students, literal_students, teacher_students
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import equal, median_at_most
-from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN
 from underhood.results.files import Number
 from underhood.tasks import TeacherStudent

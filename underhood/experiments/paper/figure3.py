@@ -11,113 +11,69 @@ C  In-context regression needs few neurons, because a gradient step is low-rank 
 The quick scale has keys of its own, on which nothing was tried before.
 """
 
-from functools import partial
-
 import jax
 
 from underhood.experiments.protocols.sizes import SizePlan, reproduce_sizes
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.running import Outcome, Setting
 from underhood.tasks import InContextRegression, TeacherStudent
 from underhood.training import Recipe
 
-
-def plan_teacher(
-    d: int,
-    rank: int,
-    *,
-    length: int,
-    neurons: tuple[int, ...],
-    gates: tuple[int, ...] = (),
-    seeds: int = 4,
-    recipe: Recipe,
-    key: int,
-) -> SizePlan:
-    """Plan students of a random teacher of a rank; `length` is that of its sequences."""
-    task = TeacherStudent.random(d, rank, length=length, key=jax.random.key(key))
-    memory = d * (d + 1) // 2 if rank == d else rank * rank
-    return SizePlan(task, neurons, gates, seeds, recipe, (memory + rank, memory), key + 1)
-
-
-def plan_regression(
-    *, neurons: tuple[int, ...], seeds: int = 4, recipe: Recipe, key: int
-) -> SizePlan:
-    """Plan students of in-context regression."""
-    task = InContextRegression()
-    memory = task.d_x * task.d_y
-    return SizePlan(task, neurons, (), seeds, recipe, (memory + task.d_x, memory), key)
-
-
+# Neurons of the first axis, gate outputs of the second, seeds, recipe, and key.
+Sizes = tuple[tuple[int, ...], tuple[int, ...], int, Recipe, int]
 SMOKE, QUICK = Recipe.fast(steps=30, batch=8), Recipe.fast(steps=8_000, batch=32)
-
-FIGURE3A = {
-    "smoke": partial(
-        plan_teacher, 2, 2, length=8, neurons=(3, 5), gates=(3,), seeds=2, recipe=SMOKE, key=510
-    ),
-    "quick": partial(
-        plan_teacher,
-        *(3, 3),
-        length=16,
-        neurons=(5, 7, 9, 12, 15, 18),
-        gates=(3, 6, 9),
-        recipe=QUICK,
-        key=610,
-    ),
-    "paper": partial(
-        plan_teacher,
-        *(4, 4),
-        length=32,
-        neurons=(6, 8, 10, 12, 14, 16, 20, 24, 28, 36, 48),
-        gates=(4, 7, 10, 13, 16, 20),
-        recipe=Recipe.paper(),
-        key=510,
+PAPER, LONG = Recipe.paper(), Recipe.paper(steps=300_000)
+# The width and the rank of the teacher, the length of its sequences, and the sizes.
+FIGURE3A: dict[str, tuple[int, int, int, Sizes]] = {
+    "smoke": (2, 2, 8, ((3, 5), (3,), 2, SMOKE, 510)),
+    "quick": (3, 3, 16, ((5, 7, 9, 12, 15, 18), (3, 6, 9), 4, QUICK, 610)),
+    "paper": (
+        *(4, 4, 32),
+        (
+            (6, 8, 10, 12, 14, 16, 20, 24, 28, 36, 48),
+            (4, 7, 10, 13, 16, 20),
+            4,
+            Recipe.paper(),
+            510,
+        ),
     ),
 }
-
-FIGURE3B = {
-    "smoke": partial(plan_teacher, 2, 1, length=8, neurons=(2, 3), seeds=2, recipe=SMOKE, key=520),
-    "quick": partial(
-        plan_teacher, 4, 2, length=16, neurons=(3, 4, 6, 8, 10, 12), recipe=QUICK, key=620
-    ),
-    "paper": partial(
-        plan_teacher,
-        *(12, 6),
-        length=32,
-        neurons=(18, 26, 34, 38, 42, 46, 52, 62, 84, 110),
-        recipe=Recipe.paper(),
-        key=520,
-    ),
+FIGURE3B: dict[str, tuple[int, int, int, Sizes]] = {
+    "smoke": (2, 1, 8, ((2, 3), (), 2, SMOKE, 520)),
+    "quick": (4, 2, 16, ((3, 4, 6, 8, 10, 12), (), 4, QUICK, 620)),
+    "paper": (12, 6, 32, ((18, 26, 34, 38, 42, 46, 52, 62, 84, 110), (), 4, PAPER, 520)),
 }
-
-FIGURE3C = {
-    "smoke": partial(
-        plan_regression, neurons=(6, 12), seeds=2, recipe=Recipe.noisy(steps=30, batch=8), key=22
-    ),
-    "quick": partial(
-        plan_regression,
-        neurons=(6, 9, 12, 16, 20, 24),
-        recipe=Recipe.noisy(steps=15_000),
-        key=632,
-    ),
-    "paper": partial(
-        plan_regression,
-        neurons=(6, 8, 10, 12, 14, 16, 20, 24, 32, 48),
-        recipe=Recipe.paper(steps=300_000),
-        key=22,
-    ),
+FIGURE3C: dict[str, Sizes] = {
+    "smoke": ((6, 12), (), 2, Recipe.noisy(steps=30, batch=8), 22),
+    "quick": ((6, 9, 12, 16, 20, 24), (), 4, Recipe.noisy(steps=15_000), 632),
+    "paper": ((6, 8, 10, 12, 14, 16, 20, 24, 32, 48), (), 4, LONG, 22),
 }
 
 
 def reproduce_figure3a(setting: Setting) -> Outcome:
     """Train on full-rank teachers."""
-    return reproduce_sizes("figure3a", FIGURE3A[setting.scale](), setting)
+    return reproduce_teacher("figure3a", *FIGURE3A[setting.scale], setting)
 
 
 def reproduce_figure3b(setting: Setting) -> Outcome:
     """Train on teachers of low rank."""
-    return reproduce_sizes("figure3b", FIGURE3B[setting.scale](), setting)
+    return reproduce_teacher("figure3b", *FIGURE3B[setting.scale], setting)
 
 
 def reproduce_figure3c(setting: Setting) -> Outcome:
     """Train on in-context regression."""
-    return reproduce_sizes("figure3c", FIGURE3C[setting.scale](), setting)
+    task = InContextRegression()
+    memory = task.d_x * task.d_y
+    predicted = memory + task.d_x, memory
+    plan = SizePlan(task, predicted, *FIGURE3C[setting.scale])
+    return reproduce_sizes("figure3c", plan, setting)
+
+
+def reproduce_teacher(
+    name: str, d: int, rank: int, length: int, sizes: Sizes, setting: Setting
+) -> Outcome:
+    """Train students of a random teacher; its key is the given one, the students' the next."""
+    key = sizes[-1]
+    task = TeacherStudent.random(d, rank, length=length, key=jax.random.key(key))
+    memory = d * (d + 1) // 2 if rank == d else rank * rank
+    plan = SizePlan(task, (memory + rank, memory), *sizes[:-1], key + 1)
+    return reproduce_sizes(name, plan, setting)

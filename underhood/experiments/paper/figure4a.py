@@ -9,9 +9,8 @@ import jax
 
 from underhood.experiments.protocols.comparison import PAPER_WIDTHS, SEARCH, ComparisonPlan, Widths
 from underhood.experiments.protocols.rate_search import compare
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import ordered, similar
-from underhood.experiments.running.setting import Setting
 from underhood.results.architectures import (
     DENSE,
     GATED,

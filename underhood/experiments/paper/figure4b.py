@@ -11,9 +11,8 @@ import numpy as np
 
 from underhood.experiments.protocols.comparison import PAPER_WIDTHS, SEARCH, ComparisonPlan, Widths
 from underhood.experiments.protocols.rate_search import compare
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import below, near, ordered
-from underhood.experiments.running.setting import Setting
 from underhood.results.architectures import (
     GATED,
     GRU_NAME,
@@ -72,9 +71,8 @@ def reproduce_figure4b(setting: Setting) -> Outcome:
             ordered(f"LRU In+Out < In+Out MLP, {layers}", in_out, mlp, paper="far below"),
         ]
     rows = comparison.rows()
-    for row in rows:
-        students = comparison.pick(row["architecture"], row["layers"], row["width"])
-        losses = comparison.values(students, MEASURE)
+    for row, group in zip(rows, comparison.groups(), strict=True):
+        losses = comparison.values(group, MEASURE)
         beat = sum(loss < line for loss in losses)
         row["below the gradient step"] = f"{beat} of {len(losses)}"
     return comparison.outcome(

@@ -19,9 +19,8 @@ from underhood.experiments.paper.figure4b import plan_figure4b
 from underhood.experiments.protocols.comparison import Comparison
 from underhood.experiments.protocols.finished_comparisons import read_comparison
 from underhood.experiments.protocols.rate_search import compare
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import judged, ordered
-from underhood.experiments.running.setting import Setting
 from underhood.results.architectures import GATED, LRU_IN_OUT, LRU_MLP, LRU_PLAIN
 from underhood.results.files import Number
 from underhood.results.verdicts import NOT_JUDGED
@@ -93,7 +92,7 @@ def ratio_near(comparison: Comparison, name: str | None, what: str, target: floa
 def at_equal_parameters(comparison: Comparison, rival: str, task: str) -> Number:
     """Judge LRU In+Out against another LRU: the best group of each that both can afford."""
     names = (LRU_IN_OUT, rival)
-    largest = [max(student.parameters for student in comparison.pick(name)) for name in names]
+    largest = [max(group[0].parameters for group in comparison.groups(name)) for name in names]
     most = EQUAL_PARAMETERS * min(largest)
     ours, theirs = (comparison.best(name, "training", most) for name in names)
     title = f"LRU In+Out < {rival} at equal parameters, {task}"

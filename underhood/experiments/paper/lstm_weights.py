@@ -12,10 +12,9 @@ import numpy as np
 
 from underhood.common.files import Json
 from underhood.constructions import compile
-from underhood.experiments.protocols.sources import random_gated_rnn, random_teacher
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.protocols.sources import largest_error, random_gated_rnn, random_teacher
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import at_most, near
-from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN, LinearAttention
 from underhood.results.files import Number
 
@@ -50,14 +49,9 @@ def reproduce_lstm_weights(setting: Setting) -> Outcome:
     rows: list[Json] = []
     curves: list[list[float]] = []
     shown = SHOWN_EPSILONS if setting.scale != "smoke" else SHOWN_EPSILONS[:1]
-    for done, ((name, sources, lengths, limits), order) in enumerate(cases):
-        setting.tick(done, len(cases))
+    for (name, sources, lengths, limits), order in setting.over(cases):
         built = [compile(source, "lstm", order=order) for source in sources]
-        error = max(
-            lstm.error(key=jax.random.key(seed), length=length, sequences=8)
-            for length in lengths
-            for seed, lstm in enumerate(built)
-        )
+        error = max(largest_error(built, length) for length in lengths)
         slope = median_slope(sources[:5], order)
         numbers += [
             at_most(
@@ -90,7 +84,6 @@ def reproduce_lstm_weights(setting: Setting) -> Outcome:
             }
         )
         curves.append([error_at(sources[0], order, epsilon, 0) for epsilon in shown])
-    setting.tick(1, 1)
     arrays = {"epsilon": np.array(shown), "errors": np.array(curves)}
     return Outcome(numbers=numbers, rows=rows, seeds=range(count), arrays=arrays)
 

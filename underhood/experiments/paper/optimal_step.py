@@ -10,10 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import near
-from underhood.experiments.running.setting import Setting
-from underhood.sweeps.engines import Progress
 from underhood.tasks import InContextRegression
 from underhood.tasks.regression import gradient_descent_loss, optimal_step
 
@@ -34,7 +32,7 @@ def reproduce_optimal_step(setting: Setting) -> Outcome:
         )
 
     formula = optimal_step(pairs=task.pairs, d_x=task.d_x)
-    sampled, error, lowest = sample_minimum(task, chunks, sequences, setting.tick)
+    sampled, error, lowest = sample_minimum(task, chunks, sequences, setting)
     searched = [search_step(task, steps, jax.random.key(seed)) for seed in range(count)]
     median, loss = float(np.median(searched)), loss_at(formula)
     by_error = "η within four standard errors of the formula,"
@@ -80,7 +78,7 @@ def unit_step(
 
 
 def sample_minimum(
-    task: InContextRegression, chunks: int, sequences: int, tick: Progress
+    task: InContextRegression, chunks: int, sequences: int, setting: Setting
 ) -> tuple[float, float, float]:
     """Return the minimum of the sampled parabola ½E|t − ηp|²: η, its standard error, the loss."""
 
@@ -92,10 +90,8 @@ def sample_minimum(
         )
 
     means = np.zeros((chunks, 3))
-    for chunk in range(chunks):
-        tick(chunk, chunks)
+    for chunk in setting.over(range(chunks)):
         means[chunk] = np.asarray(sums(jax.random.key(1000 + chunk)), float)
-    tick(chunks, chunks)
     cross, square, targets = means.mean(axis=0)
     eta = cross / square
     # The error of a ratio: chunks of cross − η·square have mean zero.

@@ -25,9 +25,8 @@ from underhood.common.float64 import in_float64
 from underhood.constructions import compile
 from underhood.experiments.protocols.recall import divisor, judge_accuracy, prune_students
 from underhood.experiments.protocols.students import recall_students
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import median_at_least, median_at_most
-from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN
 from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall

@@ -23,9 +23,8 @@ from underhood.common.float64 import in_float64
 from underhood.experiments.paper.figure2 import exchange_rows
 from underhood.experiments.protocols.recall import divisor, judge_accuracy, prune_students
 from underhood.experiments.protocols.students import recall_students
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import median_at_least, median_at_most, median_near
-from underhood.experiments.running.setting import Setting
 from underhood.layers import SideGatedRNN
 from underhood.results.files import Number
 

@@ -12,9 +12,8 @@ import numpy as np
 from underhood.constructions import attention_from_linear_rnn, compile
 from underhood.constructions.construction import run_batch
 from underhood.experiments.protocols.sources import random_gated_rnn
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import at_most
-from underhood.experiments.running.setting import Setting
 from underhood.layers import MultiHead, Stack
 
 REVERSE_LIMIT = 1e-12
@@ -27,12 +26,10 @@ def reproduce_reverse(setting: Setting) -> Outcome:
     d, default_seeds, length = REVERSE_SIZES[setting.scale]
     count = setting.count(default_seeds)
     linear, gated = [], []
-    for seed in range(count):
-        setting.tick(seed, count)
+    for seed in setting.over(range(count)):
         linear.append(linear_rnn_error(d, seed, length))
         built = compile(random_gated_rnn(d, seed), "decayed_attention")
         gated.append(built.error(key=jax.random.key(seed), length=length, sequences=8))
-    setting.tick(count, count)
     assert isinstance(built.layer, Stack)
     heads = sum(len(part.heads) for part in built.layer.layers if isinstance(part, MultiHead))
     what = f"largest error over {count} networks, T = {length},"

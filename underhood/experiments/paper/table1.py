@@ -16,9 +16,8 @@ from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.shrinking.polishing import sample
 from underhood.common.files import Json
 from underhood.experiments.protocols.students import literal_students, teacher_students
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import no_more_than
-from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN
 from underhood.tasks import TeacherStudent
 from underhood.training import Run

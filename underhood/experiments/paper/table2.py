@@ -19,9 +19,8 @@ from underhood.common.decay import kinds
 from underhood.common.files import Json
 from underhood.common.float64 import in_float64
 from underhood.experiments.protocols.students import REGRESSION, regression_students
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import median_at_most, median_near, near, no_more_than
-from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe

@@ -8,14 +8,11 @@ runs.
 
 from dataclasses import dataclass
 
-import jax
-
 from underhood.common.files import Json
 from underhood.constructions import Construction, ImpossibleConstruction, compile
-from underhood.experiments.protocols.sources import random_gated_rnn, random_teacher
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.protocols.sources import largest_error, random_gated_rnn, random_teacher
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import judged
-from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN, LinearAttention
 from underhood.results.files import Number
 from underhood.results.verdicts import REFUTED
@@ -64,9 +61,7 @@ def reproduce_table3(setting: Setting) -> Outcome:
     d, default_seeds = SOURCES[setting.scale]
     count = setting.count(default_seeds)
     numbers, rows, notes = [], [], []
-    pairs = [(row, column) for row in TABLE3 for column in (0, 1)]
-    for done, (row, column) in enumerate(pairs):
-        setting.tick(done, len(pairs))
+    for row, column in setting.over([(row, column) for row in TABLE3 for column in (0, 1)]):
         seen: Json = {
             "network": row.network,
             "implements": COLUMNS[column],
@@ -93,7 +88,6 @@ def reproduce_table3(setting: Setting) -> Outcome:
             }
         )
         numbers.append(judge_pair(row, column, str(first.layers) if holds else IMPOSSIBLE, count))
-    setting.tick(len(pairs), len(pairs))
     notes.append(
         "GRU: with r = 1 and h̃ = tanh(u + h), h_t = (1 − z)h + z(u + h) = h + z·u, a sum of "
         "products; the paper's argument overlooks that h̃ can return what leaks through 1 − z."
@@ -108,14 +102,6 @@ def build_pair(row: TableRow, column: int, d: int, seed: int) -> Construction:
     )
     layers = row.layers if column else None
     return compile(source, row.target, layers=layers, activation=row.activation)
-
-
-def largest_error(built: list[Construction], length: int) -> float:
-    """Return the largest error of all networks, each on fresh sequences."""
-    return max(
-        network.error(key=jax.random.key(seed), length=length, sequences=8)
-        for seed, network in enumerate(built)
-    )
 
 
 def judge_pair(row: TableRow, column: int, ours: str, seeds: int) -> Number:

@@ -1,7 +1,7 @@
 """Students of every architecture on one task (Figures 4 and 6), and their losses."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -78,23 +78,10 @@ class Comparison:
     broke: tuple[str, ...] = ()
     read: Json | None = None
 
-    def pick(
-        self, name: str, depth: int | None = None, width: int | None = None
-    ) -> list[TrainedStudent]:
-        """Return the students of an architecture, of one depth and width if given."""
-        return [
-            student
-            for student in self.students
-            if student.architecture == name
-            and depth in (None, student.depth)
-            and width in (None, student.width)
-        ]
-
     def widest(self, name: str, depth: int) -> list[TrainedStudent]:
-        """Return the students of the largest width of a depth."""
-        picked = self.pick(name, depth)
-        widest = max((student.width for student in picked), default=0)
-        return [student for student in picked if student.width == widest]
+        """Return the students of the largest width of an architecture at a depth."""
+        groups = [group for group in self.groups(name) if group[0].depth == depth]
+        return max(groups, key=lambda group: group[0].width, default=[])
 
     def groups(self, name: str | None = None) -> list[list[TrainedStudent]]:
         """Return groups of students that differ in their seed only."""
@@ -140,16 +127,17 @@ class Comparison:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return arrays with an entry per student; architectures are counted in their order."""
-        place = {name: number for number, name in enumerate(ARCHITECTURE_NAMES)}
-        architectures = [place[student.architecture] for student in self.students]
-        columns = {"architecture": np.array(architectures, np.int64)}
-        for field in ("depth", "width", "seed", "parameters"):
-            values = [getattr(student, field) for student in self.students]
-            columns[field] = np.array(values, np.int64)
-        for field in ("rate", "training", "loss", "validation"):
-            # None becomes NaN.
-            columns[field] = np.array([getattr(student, field) for student in self.students], float)
-        return columns
+        table = {
+            field.name: [getattr(student, field.name) for student in self.students]
+            for field in fields(TrainedStudent)
+        }
+        table["architecture"] = list(map(ARCHITECTURE_NAMES.index, table["architecture"]))
+        # The loss None becomes NaN.
+        floats = ("rate", "training", "loss", "validation")
+        return {
+            name: np.array(values, float if name in floats else np.int64)
+            for name, values in table.items()
+        }
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the columns, and the loss curves of all students, 100 points each."""

@@ -6,6 +6,7 @@ needs the students' losses alone reads the result.
 
 import logging
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,7 @@ def planned_students(plan: ComparisonPlan, seeds: int) -> list[tuple[str, int, i
 
 def students_in(columns: dict[str, np.ndarray]) -> tuple[TrainedStudent, ...]:
     """Return the students whose `columns` these are."""
-    lists = [columns[field].tolist() for field in FIELDS]
+    lists = [columns[field.name].tolist() for field in fields(TrainedStudent)]
     return tuple(
         TrainedStudent(ARCHITECTURE_NAMES[place], *rest[:-3], *map(finite_or_none, rest[-3:]))
         for place, *rest in zip(*lists, strict=True)

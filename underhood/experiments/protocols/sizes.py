@@ -22,9 +22,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.common.files import Json
-from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import judged
-from underhood.experiments.running.setting import Setting
 from underhood.layers import GatedRNN
 from underhood.results.files import Number
 from underhood.tasks import Task
@@ -40,18 +39,18 @@ FLOOR = 1e-12
 class SizePlan:
     """Sizes of students and how they are trained, at one scale.
 
+    predicted  the fewest neurons and the fewest gate outputs that theory allows
     neurons    sizes of the first axis, with as many gate outputs
     gates      gate outputs of the second axis, over twice the predicted neurons
-    predicted  the fewest neurons and the fewest gate outputs that theory allows
     key        of the students' weights and data
     """
 
     task: Task
+    predicted: tuple[int, int]
     neurons: tuple[int, ...]
     gates: tuple[int, ...]
     seeds: int
     recipe: Recipe
-    predicted: tuple[int, int]
     key: int
 
     @property

@@ -1,7 +1,9 @@
-"""Random sources to compile: attention teachers and gated RNNs, in float64, from a seed."""
+"""Random sources to compile, in float64, and the error of what they are compiled into."""
 
+import jax
 import numpy as np
 
+from underhood.constructions import Construction
 from underhood.layers import GatedRNN, LinearAttention
 
 
@@ -25,4 +27,12 @@ def random_gated_rnn(d: int, seed: int, *, hidden: int = 12, gated: int = 10) ->
         W_out_m=weights(gated, hidden),
         W_out_x=weights(gated, hidden),
         D=weights(d, gated),
+    )
+
+
+def largest_error(built: list[Construction], length: int) -> float:
+    """Return the largest error of all networks, each on fresh sequences."""
+    return max(
+        network.error(key=jax.random.key(seed), length=length, sequences=8)
+        for seed, network in enumerate(built)
     )

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.common.files import Json
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.running import Outcome, Setting
 from underhood.layers import GatedRNN, Layer, SideGatedRNN
 from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall, InContextRegression, Task, TeacherStudent
@@ -29,10 +28,8 @@ class Students(Generic[SomeTask]):
 
     def visit(self, setting: Setting) -> Iterator[tuple[int, Any, Json]]:  # Any: the layer
         """Yield seed, trained network and row of every student; report the progress."""
-        for seed, (model, row) in enumerate(zip(self.run.models, self.run.rows, strict=True)):
-            setting.tick(seed, len(self.run.models))
-            yield seed, model, row
-        setting.tick(1, 1)
+        for seed in setting.over(range(len(self.run.models))):
+            yield seed, self.run.models[seed], self.run.rows[seed]
 
     def outcome(
         self,

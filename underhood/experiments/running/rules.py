@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from underhood.results.files import Number, Scalar
+from underhood.results.files import Cell, Number
 from underhood.results.verdicts import BETTER, DIFFERS, NOT_JUDGED, REPRODUCED
 
 # Seeds that a verdict needs.
@@ -17,11 +17,11 @@ ENOUGH = 4
 
 def judged(
     name: str,
-    value: Scalar,
+    value: Cell,
     rule: str,
     holds: bool | np.bool_ | str,
     *,
-    paper: Scalar,
+    paper: Cell,
     seeds: int,
     enough: int = ENOUGH,
 ) -> Number:
@@ -34,9 +34,7 @@ def judged(
     return Number(name, value, paper, rule, verdict if seeds >= enough else NOT_JUDGED, seeds)
 
 
-def at_most(
-    name: str, value: float, limit: float, *, what: str, paper: Scalar, seeds: int
-) -> Number:
+def at_most(name: str, value: float, limit: float, *, what: str, paper: Cell, seeds: int) -> Number:
     """Judge one value: reproduced up to a limit."""
     return judged(
         name, value, f"{what} ≤ {limit:g}", value <= limit, paper=paper, seeds=seeds, enough=1
@@ -44,7 +42,14 @@ def at_most(
 
 
 def near(
-    name: str, value: float, target: float, margin: float, *, what: str, paper: Scalar, seeds: int
+    name: str,
+    value: float,
+    target: float,
+    margin: float,
+    *,
+    what: str,
+    paper: Cell,
+    seeds: int,
 ) -> Number:
     """Judge one value: reproduced within a margin of the target."""
     rule, holds = f"{what} = {target:g} ± {margin:g}", abs(value - target) <= margin
@@ -57,7 +62,7 @@ def judge_median(
     rule: str,
     holds: Callable[[float], bool | str],
     *,
-    paper: Scalar,
+    paper: Cell,
 ) -> Number:
     """Judge the median over seeds by a function of it."""
     median = float(np.median(values))
@@ -80,20 +85,20 @@ def equal(name: str, values: Sequence[float], paper: float) -> Number:
     return judge_median(name, values, rule, lambda median: median == paper, paper=paper)
 
 
-def median_at_most(name: str, values: Sequence[float], limit: float, *, paper: Scalar) -> Number:
+def median_at_most(name: str, values: Sequence[float], limit: float, *, paper: Cell) -> Number:
     """Judge a median: reproduced up to a limit."""
     rule = f"median ≤ {limit:g}"
     return judge_median(name, values, rule, lambda median: median <= limit, paper=paper)
 
 
-def median_at_least(name: str, values: Sequence[float], limit: float, *, paper: Scalar) -> Number:
+def median_at_least(name: str, values: Sequence[float], limit: float, *, paper: Cell) -> Number:
     """Judge a median: reproduced from a limit on."""
     rule = f"median ≥ {limit:g}"
     return judge_median(name, values, rule, lambda median: median >= limit, paper=paper)
 
 
 def median_near(
-    name: str, values: Sequence[float], target: float, share: float, *, paper: Scalar
+    name: str, values: Sequence[float], target: float, share: float, *, paper: Cell
 ) -> Number:
     """Judge a median: reproduced within a share of the target."""
     rule = f"median = {target:.4g} within {share:.0%}; spread {float(np.std(values)):.1e}"
@@ -102,7 +107,7 @@ def median_near(
     )
 
 
-def below(name: str, values: Sequence[float], line: float, *, paper: Scalar) -> Number:
+def below(name: str, values: Sequence[float], line: float, *, paper: Cell) -> Number:
     """Judge a median: reproduced if three quarters of the seeds lie below a line."""
     rule, holds = f"upper quartile < {line:.4g}", bool(np.quantile(values, 0.75) < line)
     return judge_median(name, values, rule, lambda _: holds, paper=paper)
@@ -113,7 +118,7 @@ def ordered(
     lower: Sequence[float],
     upper: Sequence[float],
     *,
-    paper: Scalar,
+    paper: Cell,
     least: float = 1.0,
 ) -> Number:
     """Judge how many times higher the median of `upper` is, beyond the spread of the seeds.
@@ -131,7 +136,7 @@ def ordered(
 
 
 def similar(
-    name: str, first: Sequence[float], second: Sequence[float], factor: float, *, paper: Scalar
+    name: str, first: Sequence[float], second: Sequence[float], factor: float, *, paper: Cell
 ) -> Number:
     """Judge a ratio of medians: reproduced within a factor, or if the quartiles overlap."""
     ratio = float(np.median(second) / max(float(np.median(first)), 1e-300))

@@ -4,9 +4,10 @@ import dataclasses
 import functools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from underhood.sweeps.engines import Engine, Local, Progress
 from underhood.sweeps.study import Study
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,13 @@ class Setting:
             self.tick(start + (end - start) * done / max(total, 1e-9), 1.0)
 
         return dataclasses.replace(self, tick=tick)
+
+    def over(self, items: Collection[Item]) -> Iterator[Item]:
+        """Yield the items, and report the progress through them."""
+        for done, item in enumerate(items):
+            self.tick(done, len(items))
+            yield item
+        self.tick(1, 1)
 
     def each(self, parts: Sequence[tuple[float, Callable[["Setting"], Answer]]]) -> list[Answer]:
         """Run the parts of an experiment and return their answers in order.
