@@ -34,7 +34,7 @@ CLAIMS = (
         "After pruning, the learned weights show the compact construction's blocks.",
         "After pruning, 14 of 100 neurons stay: 10 with λ = 1 that hold key-values and 4 with "
         "λ = 0 that hold the query. The weights between them have the blocks of the compact "
-        "construction, which gradient descent was never told of.",
+        "construction, although nothing in the training asks for them.",
     ),
     Claim(
         "figure3a",
@@ -64,7 +64,7 @@ CLAIMS = (
         "Gated RNNs mimic attention best, then LRUs with gates; LSTMs and GRUs do not.",
         "Gated RNNs, diagonal or dense, imitate attention far better than LRUs with gates on both "
         "sides, these better than plain LRUs, and these better than LSTMs and GRUs. An MLP in "
-        "place of the gates makes it worse.",
+        "place of the gates makes an LRU worse.",
     ),
     Claim(
         "figure4b",
@@ -78,7 +78,7 @@ CLAIMS = (
         "figure6",
         "Every architecture, both tasks",
         "Training and validation loss of all architectures against parameters.",
-        "The comparison of architectures against their numbers of parameters, in training and in "
+        "The architectures compared at their numbers of parameters, in training and in "
         "validation. Of the three LRUs the one with gates on both sides is the best on both tasks.",
     ),
     Claim(
@@ -93,7 +93,7 @@ CLAIMS = (
         "What every architecture needs",
         "Layers that each kind of network needs to implement Eq. 2 and attention.",
         "How many layers of each architecture implement a gated RNN, and attention, exactly. The "
-        "paper says that GRUs, and LRUs with an MLP, cannot, which is what – stands for.",
+        "paper writes – for GRUs and for LRUs with an MLP: it says that they cannot.",
     ),
     Claim(
         "lstm_weights",

@@ -7,6 +7,7 @@ paper's Eq. 2 with as many gate outputs as neurons, one layer, without embedding
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
@@ -21,15 +22,7 @@ from underhood.layers import (
     LRUInOutMLP,
     Stack,
 )
-from underhood.results.architectures import (
-    DENSE,
-    GATED,
-    GRU_NAME,
-    LRU_IN_OUT,
-    LRU_MLP,
-    LRU_PLAIN,
-    LSTM_NAME,
-)
+from underhood.results.architectures import ARCHITECTURE_NAMES
 from underhood.tasks import Task
 
 # make_student(width, *, key), and make_layer(width, *, key) of a stack.
@@ -49,51 +42,39 @@ class Architecture:
     make: Callable[[Task, int], MakeStudent]
 
 
-def gated(kind: type[GatedRNN | DenseGatedRNN]) -> Callable[[Task, int], MakeStudent]:
-    """Return students that are one gated RNN."""
+def architecture(name: str, kind: Any) -> Architecture:  # Any: a class with its own `init`
+    """Return the architecture of a kind of layer."""
+    if kind in (GatedRNN, DenseGatedRNN):
+        return Architecture(name, (1,), lambda task, depth: gated_student(task, kind))
 
-    def students(task: Task, depth: int) -> MakeStudent:
-        def student(width: int, *, key: PRNGKeyArray) -> Layer:
-            return kind.init(d_in=task.d_in, hidden=width, gated=width, d_out=task.d_out, key=key)
+    def make_layer(width: int, *, key: PRNGKeyArray) -> Layer:
+        more = {} if kind in (LSTM, GRU) else {"d_out": width, "max_phase": SMALL_PHASE}
+        layer: Layer = kind.init(d_in=width, hidden=width, **more, key=key)
+        return layer
 
-        return student
-
-    return students
-
-
-def between_affine(make_layer: MakeStudent) -> Callable[[Task, int], MakeStudent]:
-    """Return students with layers between embedding and readout."""
-
-    def students(task: Task, depth: int) -> MakeStudent:
-        def student(width: int, *, key: PRNGKeyArray) -> Stack:
-            return Stack.init(
-                make_layer, d_in=task.d_in, hidden=width, d_out=task.d_out, depth=depth, key=key
-            )
-
-        return student
-
-    return students
+    return Architecture(name, (1, 2), lambda task, depth: stacked_student(task, make_layer, depth))
 
 
-def recurrent_layer(kind: type[LSTM | GRU]) -> MakeStudent:
-    """Return a function that makes an LSTM or GRU layer."""
-    return lambda width, *, key: kind.init(d_in=width, hidden=width, key=key)
+def gated_student(task: Task, kind: Any = GatedRNN) -> MakeStudent:  # Any: the same
+    """Return make_student for one gated RNN with as many gate outputs as neurons."""
+
+    def student(width: int, *, key: PRNGKeyArray) -> Layer:
+        sizes = {"d_in": task.d_in, "hidden": width, "gated": width, "d_out": task.d_out}
+        layer: Layer = kind.init(**sizes, key=key)
+        return layer
+
+    return student
 
 
-def lru_layer(kind: type[LRU | LRUInOut | LRUInOutMLP]) -> MakeStudent:
-    """Return a function that makes a layer of one of the LRUs."""
-    return lambda width, *, key: kind.init(
-        d_in=width, hidden=width, d_out=width, max_phase=SMALL_PHASE, key=key
-    )
+def stacked_student(task: Task, make_layer: MakeStudent, depth: int) -> MakeStudent:
+    """Return make_student for layers between embedding and readout."""
+
+    def student(width: int, *, key: PRNGKeyArray) -> Stack:
+        sizes = {"d_in": task.d_in, "hidden": width, "d_out": task.d_out}
+        return Stack.init(make_layer, **sizes, depth=depth, key=key)
+
+    return student
 
 
-# In the order of ARCHITECTURE_NAMES.
-ARCHITECTURES = (
-    Architecture(GATED, (1,), gated(GatedRNN)),
-    Architecture(DENSE, (1,), gated(DenseGatedRNN)),
-    Architecture(LRU_PLAIN, (1, 2), between_affine(lru_layer(LRU))),
-    Architecture(LRU_IN_OUT, (1, 2), between_affine(lru_layer(LRUInOut))),
-    Architecture(LRU_MLP, (1, 2), between_affine(lru_layer(LRUInOutMLP))),
-    Architecture(LSTM_NAME, (1, 2), between_affine(recurrent_layer(LSTM))),
-    Architecture(GRU_NAME, (1, 2), between_affine(recurrent_layer(GRU))),
-)
+LAYER_KINDS = (GatedRNN, DenseGatedRNN, LRU, LRUInOut, LRUInOutMLP, LSTM, GRU)
+ARCHITECTURES = tuple(map(architecture, ARCHITECTURE_NAMES, LAYER_KINDS))

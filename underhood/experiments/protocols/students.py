@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.common.files import Json
+from underhood.experiments.protocols.architectures import gated_student
 from underhood.experiments.running import Outcome, Setting
-from underhood.layers import GatedRNN, Layer, SideGatedRNN
+from underhood.layers import Layer, SideGatedRNN
 from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall, InContextRegression, Task, TeacherStudent
 from underhood.training import Adam, Recipe, Run
@@ -91,15 +92,6 @@ RECALL = {
 TEACHER_KEY, TEACHER_STUDENTS_KEY, REGRESSION_KEY = 500, 501, 21
 LITERAL_TEACHER_KEY, LITERAL_KEY = 100, 7
 RECALL_GATED_KEY, RECALL_SIDE_KEY = 503, 504
-
-
-def gated_student(task: Task) -> Callable[..., GatedRNN]:
-    """Return make_student for gated RNNs with as many gate outputs as neurons."""
-
-    def student(width: int, *, key: PRNGKeyArray) -> GatedRNN:
-        return GatedRNN.init(d_in=task.d_in, hidden=width, gated=width, d_out=task.d_out, key=key)
-
-    return student
 
 
 def teacher_students(setting: Setting) -> Students[TeacherStudent]:

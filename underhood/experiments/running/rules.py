@@ -42,14 +42,7 @@ def at_most(name: str, value: float, limit: float, *, what: str, paper: Cell, se
 
 
 def near(
-    name: str,
-    value: float,
-    target: float,
-    margin: float,
-    *,
-    what: str,
-    paper: Cell,
-    seeds: int,
+    name: str, value: float, target: float, margin: float, *, what: str, paper: Cell, seeds: int
 ) -> Number:
     """Judge one value: reproduced within a margin of the target."""
     rule, holds = f"{what} = {target:g} ± {margin:g}", abs(value - target) <= margin
@@ -114,12 +107,7 @@ def below(name: str, values: Sequence[float], line: float, *, paper: Cell) -> Nu
 
 
 def ordered(
-    name: str,
-    lower: Sequence[float],
-    upper: Sequence[float],
-    *,
-    paper: Cell,
-    least: float = 1.0,
+    name: str, lower: Sequence[float], upper: Sequence[float], *, paper: Cell, least: float = 1.0
 ) -> Number:
     """Judge how many times higher the median of `upper` is, beyond the spread of the seeds.
 
