@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from underhood.experiments.paper.figure4a import plan_figure4a
+from underhood.experiments.paper.figure4 import plan_figure4a
 from underhood.experiments.protocols import rate_search as protocol
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.protocols.comparison import Comparison

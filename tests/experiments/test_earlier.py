@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from underhood.experiments.paper.figure4b import plan_figure4b
+from underhood.experiments.paper.figure4 import plan_figure4b
 from underhood.experiments.paper.figure6 import ratio_near
 from underhood.experiments.protocols.comparison import Comparison, TrainedStudent
 from underhood.experiments.protocols.finished_comparisons import (

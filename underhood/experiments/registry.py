@@ -12,8 +12,7 @@ from underhood.experiments.paper.figure3 import (
     reproduce_figure3b,
     reproduce_figure3c,
 )
-from underhood.experiments.paper.figure4a import reproduce_figure4a
-from underhood.experiments.paper.figure4b import reproduce_figure4b
+from underhood.experiments.paper.figure4 import reproduce_figure4a, reproduce_figure4b
 from underhood.experiments.paper.figure6 import reproduce_figure6
 from underhood.experiments.paper.lstm_weights import reproduce_lstm_weights
 from underhood.experiments.paper.optimal_step import reproduce_optimal_step

@@ -29,7 +29,8 @@ from underhood.common.decay import kinds
 from underhood.common.files import Json
 from underhood.common.float64 import in_float64
 from underhood.experiments.paper.table1 import task_loss
-from underhood.experiments.protocols.students import Students, literal_students, teacher_students
+from underhood.experiments.protocols import students as protocol
+from underhood.experiments.protocols.students import Students, arrays_of, column, neuron_counts
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import equal, median_at_most
 from underhood.layers import GatedRNN
@@ -47,25 +48,23 @@ class OpenedStudent:
     """One student at every stage; `row` has the counts.
 
     stages   networks by the name of their stage, from trained to reduced
-    merging  gate outputs of the pruned network that merge into fewer
-    kernels  what those gate outputs share
+    merging  gate outputs of the pruned network that merge into fewer, and the kernels they share
     """
 
     stages: dict[str, GatedRNN]
-    merging: np.ndarray
-    kernels: np.ndarray
+    merging: dict[str, np.ndarray]
     row: Json
 
 
 def reproduce_figure2(setting: Setting) -> Outcome:
     """Judge the counts of all students; picture the blocks of one."""
-    students = teacher_students(setting.part(0, 0.7))
+    students = protocol.teacher_students(setting.part(0, 0.7))
     opened = open_students(students, setting.part(0.7, 0.95))
     rows = [student.row for student in opened]
     numbers = judge_counts(rows, "")
     runs: list[Run] = []
     if setting.scale == "paper":
-        literal = literal_students(setting.part(0.95, 0.97))
+        literal = protocol.literal_students(setting.part(0.95, 0.97))
         more = [student.row for student in open_students(literal, setting.part(0.97, 1))]
         rows += [{**row, "decay": "read literally"} for row in more]
         numbers += judge_counts(more, ", decay read literally")
@@ -83,22 +82,12 @@ def reproduce_figure2(setting: Setting) -> Outcome:
             "d(d+1)/2 gate outputs.",
             "Polishing is a second kind of training; the counts after pruning do not depend on it.",
         ],
-        arrays={
-            **{
-                f"{stage}/{name}": np.asarray(array)
-                for stage, model in stages.items()
-                for name, array in vars(model).items()
-            },
-            "kernels": opened[shown].kernels,
-            "merging": opened[shown].merging,
-            **{f"memory/{name}": array for name, array in vars(memory).items()},
-        },
+        arrays={**arrays_of({**stages, "memory": memory}), **opened[shown].merging},
         runs=runs,
     )
 
 
 def open_students(students: Students[TeacherStudent], setting: Setting) -> list[OpenedStudent]:
-    """Open every student."""
     return [open_student(model, students.task, seed) for seed, model, _ in students.visit(setting)]
 
 
@@ -108,20 +97,13 @@ def open_student(model: GatedRNN, task: TeacherStudent, seed: int) -> OpenedStud
     merged = merge(pruned)
     stages = {"trained": model, "pruned": pruned, "merged": merged.model}
     kind = kinds(np.asarray(pruned.decay))
-    largest = max(
-        merged.groups,
-        key=lambda group: (len(group.gates) - group.products, len(group.gates)),
-        default=None,
+    # The group that loses the most gate outputs; of two such groups the larger.
+    groups = sorted(
+        merged.groups, key=lambda group: (group.products - len(group.gates), -len(group.gates))
     )
-    kernels = np.zeros((0, pruned.neurons, pruned.neurons)) if largest is None else largest.kernel
-    merging = np.array([] if largest is None else largest.gates, int)
     row: Json = {
         "seed": seed,
-        "neurons": pruned.neurons,
-        "memory": int(np.sum(kind == "memory")),
-        "query": int(np.sum(kind == "query")),
-        "other": int(np.sum(kind == "other")),
-        "gate outputs": pruned.gate_width,
+        **neuron_counts(pruned),
         "degree 2 in memory": written_share(pruned, kind == "memory", 2),
         "degree 1 in queries": written_share(pruned, kind == "query", 1),
         "in blocks": block_share(pruned),
@@ -139,46 +121,44 @@ def open_student(model: GatedRNN, task: TeacherStudent, seed: int) -> OpenedStud
             "reduced neurons": reduced.neurons,
             "reduced gate outputs": reduced.gate_width,
         }
-    return OpenedStudent(stages, merging, kernels, row)
+    merging = {
+        "kernels": groups[0].kernel if groups else np.zeros((0, pruned.neurons, pruned.neurons)),
+        "merging": np.array(groups[0].gates if groups else [], int),
+    }
+    return OpenedStudent(stages, merging, row)
 
 
 def judge_counts(rows: list[Json], suffix: str) -> list[Number]:
     """Judge medians beside the paper's counts; `suffix` ends the names of the numbers."""
 
-    def values(name: str) -> list[float]:
-        return [row[name] for row in rows if name in row]
+    def counted(name: str, counts: str, paper: int) -> Number:
+        return equal(f"{name}{suffix}", column(rows, counts), paper)
 
-    def missing(name: str) -> list[float]:
-        return [1 - share for share in values(name)]
+    def limited(name: str, values: list[float], limit: float, paper: float | str) -> Number:
+        return median_at_most(f"{name}{suffix}", values, limit, paper=paper)
 
-    def counted(name: str, column: str, paper: int) -> Number:
-        return equal(f"{name}{suffix}", values(column), paper)
-
-    def limited(name: str, counts: list[float], limit: float, paper: float | str) -> Number:
-        return median_at_most(f"{name}{suffix}", counts, limit, paper=paper)
+    def missing(share: str, limit: float, paper: float | str) -> Number:
+        return limited(f"1 − {share}", [1 - value for value in column(rows, share)], limit, paper)
 
     numbers = [
         counted("neurons", "neurons", 14),
         counted("memory neurons", "memory", 10),
         counted("query neurons", "query", 4),
         counted("other neurons", "other", 0),
-        limited("gate outputs", values("gate outputs"), 13, 13),
-        limited("gate outputs, merged", values("merged"), 11, 11),
-        limited("1 − degree 2 in memory", missing("degree 2 in memory"), 0.01, 0),
-        limited("1 − degree 1 in queries", missing("degree 1 in queries"), 0.01, 0),
-        limited("1 − in blocks", missing("in blocks"), 0.1, "majority"),
+        limited("gate outputs", column(rows, "gate outputs"), 13, 13),
+        limited("gate outputs, merged", column(rows, "merged"), 11, 11),
+        missing("degree 2 in memory", 0.01, 0),
+        missing("degree 1 in queries", 0.01, 0),
+        missing("in blocks", 0.1, "majority"),
     ]
-    recovered = [
-        after / max(row["loss, trained"], 1e-300)
-        for row in rows
-        if (after := row.get("loss, polished")) is not None
-    ]
-    if recovered:
-        # Of the networks that were small enough to polish.
+    # Networks that were small enough to polish.
+    polished = [row for row in rows if "loss, polished" in row]
+    if polished:
+        losses = [row["loss, polished"] / max(row["loss, trained"], 1e-300) for row in polished]
         numbers += [
-            limited("loss recovered", recovered, 1.0, "recovered"),
+            limited("loss recovered", losses, 1.0, "recovered"),
             counted("reduced neurons", "reduced neurons", 14),
-            limited("reduced gate outputs", values("reduced gate outputs"), 11, 11),
+            limited("reduced gate outputs", column(rows, "reduced gate outputs"), 11, 11),
         ]
     return numbers
 
@@ -186,15 +166,13 @@ def judge_counts(rows: list[Json], suffix: str) -> list[Number]:
 def typical(rows: list[Json]) -> int:
     """Return the first student whose counts are the medians; the first of all if there is none."""
     counts = np.array([[row[name] for name in ("neurons", "memory", "query")] for row in rows])
-    fits = np.all(counts == np.median(counts, axis=0), axis=1)
-    return int(np.argmax(fits))
+    return int(np.argmax(np.all(counts == np.median(counts, axis=0), axis=1)))
 
 
 def written_share(model: GatedRNN, which: np.ndarray, degree: int) -> float:
     """Return the share of one degree in the variance of what input gates write; 0 of nothing."""
     form = quadratic_form(model)
-    spread = entry_moments(form.d_in)[1]
-    variance = (form.reads[which] * spread) ** 2
+    variance = (form.reads[which] * entry_moments(form.d_in)[1]) ** 2
     total = float(variance.sum())
     return float(variance[:, entry_degrees(form.d_in) == degree].sum()) / total if total else 0.0
 
@@ -235,5 +213,4 @@ def in_order(model: GatedRNN) -> GatedRNN:
 
 def exchange_rows(m: Weight, x: Weight, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the two factors of a gate, exchanged in some rows."""
-    exchange = where[:, None]
-    return np.where(exchange, x, m), np.where(exchange, m, x)
+    return np.where(where[:, None], x, m), np.where(where[:, None], m, x)

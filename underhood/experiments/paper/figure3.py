@@ -22,20 +22,12 @@ from underhood.training import Recipe
 Sizes = tuple[tuple[int, ...], tuple[int, ...], int, Recipe, int]
 SMOKE, QUICK = Recipe.fast(steps=30, batch=8), Recipe.fast(steps=8_000, batch=32)
 PAPER, LONG = Recipe.paper(), Recipe.paper(steps=300_000)
+MANY_NEURONS = (6, 8, 10, 12, 14, 16, 20, 24, 28, 36, 48)
 # The width and the rank of the teacher, the length of its sequences, and the sizes.
 FIGURE3A: dict[str, tuple[int, int, int, Sizes]] = {
     "smoke": (2, 2, 8, ((3, 5), (3,), 2, SMOKE, 510)),
     "quick": (3, 3, 16, ((5, 7, 9, 12, 15, 18), (3, 6, 9), 4, QUICK, 610)),
-    "paper": (
-        *(4, 4, 32),
-        (
-            (6, 8, 10, 12, 14, 16, 20, 24, 28, 36, 48),
-            (4, 7, 10, 13, 16, 20),
-            4,
-            Recipe.paper(),
-            510,
-        ),
-    ),
+    "paper": (4, 4, 32, (MANY_NEURONS, (4, 7, 10, 13, 16, 20), 4, PAPER, 510)),
 }
 FIGURE3B: dict[str, tuple[int, int, int, Sizes]] = {
     "smoke": (2, 1, 8, ((2, 3), (), 2, SMOKE, 520)),
@@ -63,8 +55,7 @@ def reproduce_figure3c(setting: Setting) -> Outcome:
     """Train on in-context regression."""
     task = InContextRegression()
     memory = task.d_x * task.d_y
-    predicted = memory + task.d_x, memory
-    plan = SizePlan(task, predicted, *FIGURE3C[setting.scale])
+    plan = SizePlan(task, (memory + task.d_x, memory), *FIGURE3C[setting.scale])
     return reproduce_sizes("figure3c", plan, setting)
 
 

@@ -14,8 +14,7 @@ the folder has them and the command does not make them anew; else from their run
 
 import numpy as np
 
-from underhood.experiments.paper.figure4a import plan_figure4a
-from underhood.experiments.paper.figure4b import plan_figure4b
+from underhood.experiments.paper.figure4 import plan_figure4a, plan_figure4b
 from underhood.experiments.protocols.comparison import Comparison
 from underhood.experiments.protocols.finished_comparisons import read_comparison
 from underhood.experiments.protocols.rate_search import compare

@@ -24,7 +24,12 @@ from underhood.common.files import Json
 from underhood.common.float64 import in_float64
 from underhood.constructions import compile
 from underhood.experiments.protocols.recall import divisor, judge_accuracy, prune_students
-from underhood.experiments.protocols.students import recall_students
+from underhood.experiments.protocols.students import (
+    arrays_of,
+    column,
+    neuron_counts,
+    recall_students,
+)
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import median_at_least, median_at_most
 from underhood.layers import GatedRNN
@@ -51,7 +56,7 @@ def reproduce_recall_gated(setting: Setting) -> Outcome:
             f"{attention.neurons} neurons."
         ],
         arrays={
-            **{f"pruned/{name}": np.asarray(array) for name, array in vars(pruned[shown]).items()},
+            **arrays_of({"pruned": pruned[shown]}),
             "received": received(pruned[shown], task.symbols),
             "received_by_query": queried(pruned[shown], task.symbols),
         },
@@ -60,20 +65,19 @@ def reproduce_recall_gated(setting: Setting) -> Outcome:
 
 def judge_algorithm(rows: list[Json], task: AssociativeRecall, attention: int) -> list[Number]:
     """Judge the paper's items, one number each; `attention` is the neurons it takes."""
-
-    def values(name: str) -> list[float]:
-        return [row[name] for row in rows]
-
     counts = (
         ("neurons", attention // 2, "way fewer than attention"),
         ("memory", task.symbols, task.symbols),
         ("query", 1, 1),
         ("other", 0, 0),
     )
+    papers = dict.fromkeys(ITEMS, "1") | {"in general": None}
     return [
-        *(median_at_most(name, values(name), limit, paper=paper) for name, limit, paper in counts),
-        *(median_at_least(name, values(name), 0.95, paper="1") for name in ITEMS[:-1]),
-        median_at_least(ITEMS[-1], values(ITEMS[-1]), 0.95, paper=None),
+        median_at_most(name, column(rows, name), limit, paper=paper)
+        for name, limit, paper in counts
+    ] + [
+        median_at_least(name, column(rows, name), 0.95, paper=paper)
+        for name, paper in papers.items()
     ]
 
 
@@ -94,32 +98,23 @@ def queried(model: GatedRNN, symbols: int) -> np.ndarray:
 
 def algorithm(model: GatedRNN, task: AssociativeRecall) -> Json:
     """Return the counts and items of one student."""
-    kind = kinds(np.asarray(model.decay))
-    memory, query = kind == "memory", kind == "query"
-    counts: Json = {
-        "neurons": model.neurons,
-        "memory": int(memory.sum()),
-        "query": int(query.sum()),
-        "other": int(np.sum(kind == "other")),
-        "gate outputs": model.gate_width,
-    }
-    G, asked = received(model, task.symbols), queried(model, task.symbols)
-    if not memory.any() or not query.any():
+    counts, kind = neuron_counts(model), kinds(np.asarray(model.decay))
+    if not counts["memory"] or not counts["query"]:
         return counts | dict.fromkeys(ITEMS, 0.0)
-    stored = G[memory]
+    stored = received(model, task.symbols)[kind == "memory"]
+    asked = queried(model, task.symbols)[kind == "query"]
     by_y = np.sum(stored**2, axis=1)
     # Every x and every y comes once in a sequence. What functions of x alone and of y alone add up
     # to is the same in all sequences, so G matters only up to such functions.
     centred = stored - stored.mean(axis=1, keepdims=True)
     unfolded = np.moveaxis(centred, 1, 0).reshape(task.symbols, -1)
     left, singular, _ = np.linalg.svd(unfolded, full_matrices=False)
-    correlations = [abs(correlation(left[:, 0], held)) for held in asked[query]]
     return counts | {
         "one y each": float(np.mean(by_y.max(axis=1) / divisor(by_y.sum(axis=1)))),
         "one value": float(singular[0] ** 2 / divisor(np.sum(singular**2))),
-        "same value": max(correlations),
+        "same value": max(abs(correlation(left[:, 0], held)) for held in asked),
         "squares": squares_fit(model, task, left[:, :1]),
-        "in general": squares_fit(model, task, left[:, : query.sum()]),
+        "in general": squares_fit(model, task, left[:, : counts["query"]]),
     }
 
 

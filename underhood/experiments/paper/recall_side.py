@@ -13,6 +13,8 @@ peaks        the share of pairs whose largest entry is at (y, x); the depth of t
              over the height of the positive one, median over the pairs
 """
 
+import functools
+
 import equinox as eqx
 import numpy as np
 
@@ -22,7 +24,7 @@ from underhood.common.files import Json
 from underhood.common.float64 import in_float64
 from underhood.experiments.paper.figure2 import exchange_rows
 from underhood.experiments.protocols.recall import divisor, judge_accuracy, prune_students
-from underhood.experiments.protocols.students import recall_students
+from underhood.experiments.protocols.students import arrays_of, column, recall_students
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import median_at_least, median_at_most, median_near
 from underhood.layers import SideGatedRNN
@@ -45,17 +47,14 @@ def reproduce_recall_side(setting: Setting) -> Outcome:
         notes=["M[seed, x, y] is the matrix that a pair (x, y) adds, [scores over y', query x']."],
         arrays={
             "M": np.stack([matrices_of(rnn, symbols) for rnn in pruned]).astype(np.float32),
-            **{f"pruned/{name}": np.asarray(array) for name, array in vars(pruned[0]).items()},
+            **arrays_of({"pruned": pruned[0]}),
         },
     )
 
 
 def judge_structure(rows: list[Json]) -> list[Number]:
     """Judge the paper's items, one number each."""
-
-    def values(name: str) -> list[float]:
-        return [row[name] for row in rows]
-
+    values = functools.partial(column, rows)
     return [
         median_at_most("neurons with λ < 0.98", values("not memory"), 0, paper=0),
         median_at_least("W_x^in reads x", values("W_in_x reads x"), 0.99, paper="[A | 0]"),
@@ -92,7 +91,6 @@ def matrices_of(model: SideGatedRNN, symbols: int) -> np.ndarray:
 
 def structure(model: SideGatedRNN, M: np.ndarray, symbols: int) -> Json:
     """Return the items of one student; M is that of `matrices_of`."""
-    kind = kinds(np.asarray(model.decay))
     flat = M.reshape(-1, symbols, symbols)
     singular = np.linalg.svd(flat, compute_uv=False)
     highest = flat.reshape(len(flat), -1)
@@ -100,7 +98,7 @@ def structure(model: SideGatedRNN, M: np.ndarray, symbols: int) -> Json:
     x, y = np.divmod(np.arange(len(flat)), symbols)
     return {
         "neurons": model.neurons,
-        "not memory": int(np.sum(kind != "memory")),
+        "not memory": int(np.sum(kinds(np.asarray(model.decay)) != "memory")),
         "W_in_x reads x": column_share(model.W_in_x, slice(0, symbols)),
         "W_side reads x": column_share(model.W_side, slice(0, symbols)),
         "W_in_m reads y": column_share(model.W_in_m, slice(symbols, None)),

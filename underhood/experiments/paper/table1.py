@@ -15,7 +15,7 @@ from underhood.analysis import decompile, polish, polynomial, probe, prune, redu
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.shrinking.polishing import sample
 from underhood.common.files import Json
-from underhood.experiments.protocols.students import literal_students, teacher_students
+from underhood.experiments.protocols.students import column, literal_students, teacher_students
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import no_more_than
 from underhood.layers import GatedRNN
@@ -34,27 +34,23 @@ def reproduce_table1(setting: Setting) -> Outcome:
     """Judge the four numbers of every student."""
     students = teacher_students(setting.part(0, 0.75))
     task, at_paper_scale = students.task, setting.scale == "paper"
-    looking = setting.part(0.75, 1)
     judged_stage = "trained" if at_paper_scale else "polished, reduced"
     rows: list[Json] = []
-    for seed, model, _ in students.visit(looking):
+    for seed, model, _ in students.visit(setting.part(0.75, 1)):
         stages = {"trained": model, "pruned": prune(model).model}
         if not at_paper_scale:
             polished = polish(model, task, key=jax.random.key(seed)).model
             stages["polished, reduced"] = reduce(polished).model
         rows += [row_of(seed, stage, network, task) for stage, network in stages.items()]
+    final = [row for row in rows if row["stage"] == judged_stage]
+    what = f"median, {judged_stage.replace(', ', ' and ')},"
     numbers = [
-        no_more_than(
-            name,
-            [row[name] for row in rows if row["stage"] == judged_stage],
-            paper,
-            what=f"median, {judged_stage.replace(', ', ' and ')},",
-        )
+        no_more_than(name, column(final, name), paper, what=what)
         for name, paper in TABLE1_PAPER.items()
     ]
     runs: list[Run] = []
     if at_paper_scale:
-        literal = literal_students(looking.part(0.9, 1))
+        literal = literal_students(setting.part(0.975, 1))
         runs.append(literal.run)
         rows += [
             row_of(seed, "trained, decay read literally", model, literal.task)
@@ -74,25 +70,18 @@ def reproduce_table1(setting: Setting) -> Outcome:
 
 
 def row_of(seed: int, stage: str, model: GatedRNN, task: TeacherStudent) -> Json:
-    """Return the numbers of one network, its size, and how much of it no attention explains."""
+    """Return the paper's numbers in float64, the size, and how much no attention explains."""
+    probes = probe(model, task.attention)
     return {
         "seed": seed,
         "stage": stage,
-        **scores(model, task),
-        "neurons": model.neurons,
-        "gate outputs": model.gate_width,
-        "residual": decompile(model).residual,
-    }
-
-
-def scores(model: GatedRNN, task: TeacherStudent) -> dict[str, float]:
-    """Return the numbers of the paper's table for one network, in float64."""
-    probes = probe(model, task.attention)
-    return {
         "loss": task_loss(model, task),
         "score_kv": probes.score_kv,
         "score_q": probes.score_q,
         "polynomial_distance": polynomial(model).distance(polynomial(task.attention)),
+        "neurons": model.neurons,
+        "gate outputs": model.gate_width,
+        "residual": decompile(model).residual,
     }
 
 

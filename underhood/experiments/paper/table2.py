@@ -18,10 +18,11 @@ from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.common.decay import kinds
 from underhood.common.files import Json
 from underhood.common.float64 import in_float64
-from underhood.experiments.protocols.students import REGRESSION, regression_students
+from underhood.experiments.protocols.students import REGRESSION, column, regression_students
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import median_at_most, median_near, near, no_more_than
 from underhood.layers import GatedRNN
+from underhood.results.files import Number
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe
 
@@ -42,31 +43,21 @@ def reproduce_table2(setting: Setting) -> Outcome:
         {"seed": seed, **describe_student(model, task), "loss": member["loss"]}
         for seed, model, member in students.visit(setting.part(0.9, 1))
     ]
+    step, paper = float(task.best_attention().W_V[0, task.d_x]), PAPER_STEP_LOSS
 
-    def values(name: str) -> list[float]:
-        return [np.inf if row[name] is None else row[name] for row in rows]
+    def limited(name: str, limit: float, paper: float | None) -> Number:
+        return median_at_most(name, column(rows, name), limit, paper=paper)
 
-    step = float(task.best_attention().W_V[0, task.d_x])
     numbers = [
         *(
-            median_near(name, values(name), step, 0.02, paper=paper)
-            for name, (paper, _) in TABLE2_PAPER.items()
+            median_near(name, column(rows, name), step, 0.02, paper=coefficient)
+            for name, (coefficient, _) in TABLE2_PAPER.items()
         ),
-        no_more_than("residual", values("residual"), PAPER_RESIDUAL, what="median"),
-        median_at_most(
-            "residual_at_query", values("residual_at_query"), 2e-3, paper=PAPER_RESIDUAL
-        ),
-        median_at_most("loss", values("loss"), 0.0947, paper=PAPER_LOSS),
-        near(
-            "gd_loss",
-            task.best_loss,
-            PAPER_STEP_LOSS,
-            2e-4,
-            what="closed form",
-            paper=PAPER_STEP_LOSS,
-            seeds=1,
-        ),
-        median_at_most("attention - GD", values("attention - GD"), 0.02, paper=None),
+        no_more_than("residual", column(rows, "residual"), PAPER_RESIDUAL, what="median"),
+        limited("residual_at_query", 2e-3, PAPER_RESIDUAL),
+        limited("loss", 0.0947, PAPER_LOSS),
+        near("gd_loss", task.best_loss, paper, 2e-4, what="closed form", paper=paper, seeds=1),
+        limited("attention - GD", 0.02, None),
     ]
     learned = [polynomial(model) for model in models]
     at_query = [polynomial(blind_queries(model, task.d_x)) for model in models]
@@ -122,12 +113,7 @@ def blind_queries(model: GatedRNN, d_x: int) -> GatedRNN:
     """
     double = in_float64(model)
     query = kinds(double.decay) == "query"
-
-    def blind(W: np.ndarray) -> np.ndarray:
-        W = W.copy()
+    blind = [W.copy() for W in (double.W_in_m, double.W_in_x)]
+    for W in blind:
         W[query, d_x:-1] = 0
-        return W
-
-    return eqx.tree_at(
-        lambda rnn: (rnn.W_in_m, rnn.W_in_x), double, (blind(double.W_in_m), blind(double.W_in_x))
-    )
+    return eqx.tree_at(lambda rnn: [rnn.W_in_m, rnn.W_in_x], double, blind)

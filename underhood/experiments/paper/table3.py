@@ -110,4 +110,4 @@ def judge_pair(row: TableRow, column: int, ours: str, seeds: int) -> Number:
     holds: bool | str = REFUTED if paper == IMPOSSIBLE != ours else ours == paper
     rule = f"layers with error ≤ {ERROR_LIMIT:g}, T = 32 and 256"
     name = f"{row.network} / {COLUMNS[column]}"
-    return judged(name, ours, rule, holds, paper=paper, seeds=seeds, enough=1)
+    return judged(name, ours, rule, holds, paper=paper, seeds=seeds, least=1)

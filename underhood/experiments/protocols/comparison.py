@@ -83,6 +83,10 @@ class Comparison:
         groups = [group for group in self.groups(name) if group[0].depth == depth]
         return max(groups, key=lambda group: group[0].width, default=[])
 
+    def losses(self, names: Iterable[str], depth: int, measure: str) -> list[list[float]]:
+        """Return the losses of the widest students of each architecture at a depth."""
+        return [self.values(self.widest(name, depth), measure) for name in names]
+
     def groups(self, name: str | None = None) -> list[list[TrainedStudent]]:
         """Return groups of students that differ in their seed only."""
         groups: dict[tuple[str, int, int], list[TrainedStudent]] = {}
@@ -113,9 +117,7 @@ class Comparison:
             row: Json = {
                 "architecture": first.architecture,
                 "layers": first.depth,
-                "width": first.width,
-                "parameters": first.parameters,
-                "rate": first.rate,
+                **{name: getattr(first, name) for name in ("width", "parameters", "rate")},
                 "loss over scale": float(np.median(self.values(group, "loss"))) / self.task.scale,
             }
             for measure in ("loss", "validation"):

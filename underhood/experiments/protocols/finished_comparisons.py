@@ -19,13 +19,6 @@ from underhood.experiments.running.setting import Setting
 from underhood.results.architectures import ARCHITECTURE_NAMES
 from underhood.results.files import ARRAYS, RESULT, finished_result
 
-# In the order of a student's.
-FIELDS = (
-    "architecture",
-    *("depth", "width", "seed", "rate", "parameters"),
-    *("training", "loss", "validation"),
-)
-
 
 class Misfit(Exception):
     """Why a result is not used, as the end of a sentence."""
@@ -73,7 +66,7 @@ def fitting(folder: Path, plan: ComparisonPlan, setting: Setting) -> Comparison:
     return comparison
 
 
-def same_rows(rows: list[Json], stored: object) -> bool:
+def same_rows(rows: list[Json], stored: list[Json]) -> bool:
     """Tell whether a result's table says what its arrays say."""
 
     def same(ours: object, theirs: object) -> bool:
@@ -81,11 +74,10 @@ def same_rows(rows: list[Json], stored: object) -> bool:
             return math.isclose(ours, theirs, rel_tol=1e-9)
         return ours == theirs
 
-    try:
-        pairs = list(zip(rows, stored, strict=True))  # type: ignore[call-overload]
-        return all(same(ours[key], theirs[key]) for ours, theirs in pairs for key in ours)
-    except (LookupError, TypeError, ValueError):
-        return False
+    pairs = zip(rows, stored, strict=False)
+    return len(rows) == len(stored) and all(
+        name in theirs and same(ours[name], theirs[name]) for ours, theirs in pairs for name in ours
+    )
 
 
 def planned_students(plan: ComparisonPlan, seeds: int) -> list[tuple[str, int, int, int]]:

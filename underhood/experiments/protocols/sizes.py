@@ -77,16 +77,9 @@ def sized_student(task: Task, sizes: tuple[tuple[int, int], ...]) -> Callable[..
 
 def reproduce_sizes(name: str, plan: SizePlan, setting: Setting) -> Outcome:
     """Train students of all sizes, in one run, and judge where the loss falls."""
-    seeds = setting.count(plan.seeds)
-    run = setting.train(
-        name,
-        sized_student(plan.task, plan.sizes),
-        plan.task,
-        plan.recipe,
-        widths=plan.widths,
-        seeds=seeds,
-        key=plan.key,
-    )
+    student, widths = sized_student(plan.task, plan.sizes), plan.widths
+    seeds, key = setting.count(plan.seeds), plan.key
+    run = setting.train(name, student, plan.task, plan.recipe, widths=widths, seeds=seeds, key=key)
     return judge_sizes(run, plan, seeds)
 
 
@@ -118,14 +111,13 @@ def judge_sizes(run: Run, plan: SizePlan, seeds: int) -> Outcome:
         }
         for (hidden, gated), values, limit in zip(sizes, losses, limits, strict=True)
     ]
-    note = (
-        f"Theory needs {neurons} neurons and {gates} gate outputs. A loss is given as the excess "
-        "over the loss of the best attention, divided by the task's scale."
-    )
     return Outcome(
         numbers=numbers,
         rows=rows,
-        notes=[note],
+        notes=[
+            f"Theory needs {neurons} neurons and {gates} gate outputs. A loss is given as the "
+            "excess over the loss of the best attention, divided by the task's scale."
+        ],
         seeds=range(seeds),
         steps=plan.recipe.steps,
         arrays={
@@ -143,27 +135,19 @@ def numbers_of(
     what: str, counts: tuple[int, ...], losses: np.ndarray, predicted: int
 ) -> list[Number]:
     """Return the three numbers of an axis; `losses` has a row per size and a column per seed."""
-    medians = np.median(losses, axis=1)
-    limit = limit_of(losses)
+    medians, lowest = np.median(losses, axis=1), np.min(losses, axis=1)
+    limit, seeds = limit_of(losses), losses.shape[1]
     values = {
         "fall": steepest_fall(counts, medians),
-        "smallest": next(
-            (count for count, row in zip(counts, losses, strict=True) if row.min() <= limit), None
-        ),
+        "smallest": next(itertools.compress(counts, lowest <= limit), None),
         "median": from_here_on(counts, medians <= limit),
     }
     rule = f"{predicted} ≤ {what} ≤ {2 * predicted}"
-    return [
-        judged(
-            f"{name}, {what}",
-            value,
-            rule,
-            value is not None and predicted <= value <= 2 * predicted,
-            paper=predicted,
-            seeds=losses.shape[1],
-        )
-        for name, value in values.items()
-    ]
+    numbers = []
+    for name, value in values.items():
+        holds = value is not None and predicted <= value <= 2 * predicted
+        numbers.append(judged(f"{name}, {what}", value, rule, holds, paper=predicted, seeds=seeds))
+    return numbers
 
 
 def limit_of(losses: np.ndarray) -> float:
@@ -174,14 +158,9 @@ def limit_of(losses: np.ndarray) -> float:
 def steepest_fall(counts: tuple[int, ...], medians: np.ndarray) -> int | None:
     """Return the size at the end of the largest fall of log median between neighbours."""
     falls = [np.log(before / after) for before, after in itertools.pairwise(medians)]
-    if not falls or max(falls) <= 0:
-        return None
-    return counts[int(np.argmax(falls)) + 1]
+    return counts[int(np.argmax(falls)) + 1] if falls and max(falls) > 0 else None
 
 
 def from_here_on(counts: tuple[int, ...], holds: Sequence[bool] | np.ndarray) -> int | None:
     """Return the smallest size from which on all sizes hold."""
-    for place, count in enumerate(counts):
-        if all(holds[place:]):
-            return count
-    return None
+    return next((count for place, count in enumerate(counts) if all(holds[place:])), None)

@@ -1,6 +1,6 @@
 """Students that several experiments look at: trained once, kept in the folder of the results."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -8,10 +8,11 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from underhood.common.decay import kinds
 from underhood.common.files import Json
 from underhood.experiments.protocols.architectures import gated_student
 from underhood.experiments.running import Outcome, Setting
-from underhood.layers import Layer, SideGatedRNN
+from underhood.layers import GatedRNN, Layer, SideGatedRNN
 from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall, InContextRegression, Task, TeacherStudent
 from underhood.training import Adam, Recipe, Run
@@ -51,6 +52,27 @@ class Students(Generic[SomeTask]):
             arrays={**arrays, "steps": self.run.steps, "losses": self.run.losses},
             runs=(self.run, *runs),
         )
+
+
+def column(rows: Iterable[Json], name: str) -> list[float]:
+    """Return the numbers of this name; infinity for None, nothing for a row without it."""
+    return [np.inf if row[name] is None else row[name] for row in rows if name in row]
+
+
+def neuron_counts(model: GatedRNN) -> Json:
+    """Return the number of neurons, in all and of each kind, and of gate outputs."""
+    kind = kinds(np.asarray(model.decay))
+    counts = {name: int(np.sum(kind == name)) for name in ("memory", "query", "other")}
+    return {"neurons": model.neurons, **counts, "gate outputs": model.gate_width}
+
+
+def arrays_of(holders: Mapping[str, object]) -> dict[str, np.ndarray]:
+    """Return all fields of networks and other objects, named NAME/FIELD."""
+    return {
+        f"{name}/{field}": np.asarray(array)
+        for name, holder in holders.items()
+        for field, array in vars(holder).items()
+    }
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Every rule ends in `judged`. Most rules judge a median over seeds. With fewer th
 nothing is judged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,32 +13,22 @@ from underhood.results.verdicts import BETTER, DIFFERS, NOT_JUDGED, REPRODUCED
 
 # Seeds that a verdict needs.
 ENOUGH = 4
+# Whether a rule holds; or the verdict, where a rule knows more than two.
+Holds = bool | np.bool_ | str
 
 
 def judged(
-    name: str,
-    value: Cell,
-    rule: str,
-    holds: bool | np.bool_ | str,
-    *,
-    paper: Cell,
-    seeds: int,
-    enough: int = ENOUGH,
+    name: str, value: Cell, rule: str, holds: Holds, *, paper: Cell, seeds: int, least: int = ENOUGH
 ) -> Number:
-    """Return a number with its verdict.
-
-    holds   whether the rule holds; or the verdict, where a rule knows more than two
-    enough  with fewer seeds nothing is judged
-    """
+    """Return a number with its verdict; with fewer than `least` seeds nothing is judged."""
     verdict = holds if isinstance(holds, str) else REPRODUCED if holds else DIFFERS
-    return Number(name, value, paper, rule, verdict if seeds >= enough else NOT_JUDGED, seeds)
+    return Number(name, value, paper, rule, verdict if seeds >= least else NOT_JUDGED, seeds)
 
 
 def at_most(name: str, value: float, limit: float, *, what: str, paper: Cell, seeds: int) -> Number:
     """Judge one value: reproduced up to a limit."""
-    return judged(
-        name, value, f"{what} ≤ {limit:g}", value <= limit, paper=paper, seeds=seeds, enough=1
-    )
+    rule, holds = f"{what} ≤ {limit:g}", value <= limit
+    return judged(name, value, rule, holds, paper=paper, seeds=seeds, least=1)
 
 
 def near(
@@ -46,48 +36,39 @@ def near(
 ) -> Number:
     """Judge one value: reproduced within a margin of the target."""
     rule, holds = f"{what} = {target:g} ± {margin:g}", abs(value - target) <= margin
-    return judged(name, value, rule, holds, paper=paper, seeds=seeds, enough=1)
+    return judged(name, value, rule, holds, paper=paper, seeds=seeds, least=1)
 
 
 def judge_median(
-    name: str,
-    values: Sequence[float],
-    rule: str,
-    holds: Callable[[float], bool | str],
-    *,
-    paper: Cell,
+    name: str, values: Sequence[float], rule: str, holds: Holds, *, paper: Cell
 ) -> Number:
-    """Judge the median over seeds by a function of it."""
-    median = float(np.median(values))
-    return judged(name, median, rule, holds(median), paper=paper, seeds=len(values))
+    """Return the median over seeds with its verdict."""
+    return judged(name, float(np.median(values)), rule, holds, paper=paper, seeds=len(values))
 
 
 def no_more_than(name: str, values: Sequence[float], paper: float, *, what: str) -> Number:
     """Judge a median: better up to a tenth of the paper's number, reproduced up to three times."""
-
-    def verdict(median: float) -> bool | str:
-        return BETTER if median <= paper / 10 else median <= 3 * paper
-
-    rule = f"{what} ≤ {3 * paper:.3g}; better ≤ {paper / 10:.3g}"
-    return judge_median(name, values, rule, verdict, paper=paper)
+    median, rule = np.median(values), f"{what} ≤ {3 * paper:.3g}; better ≤ {paper / 10:.3g}"
+    holds = BETTER if median <= paper / 10 else median <= 3 * paper
+    return judge_median(name, values, rule, holds, paper=paper)
 
 
 def equal(name: str, values: Sequence[float], paper: float) -> Number:
     """Judge a median: reproduced if it is the paper's count."""
-    rule = f"median = {paper:g}"
-    return judge_median(name, values, rule, lambda median: median == paper, paper=paper)
+    holds = np.median(values) == paper
+    return judge_median(name, values, f"median = {paper:g}", holds, paper=paper)
 
 
 def median_at_most(name: str, values: Sequence[float], limit: float, *, paper: Cell) -> Number:
     """Judge a median: reproduced up to a limit."""
-    rule = f"median ≤ {limit:g}"
-    return judge_median(name, values, rule, lambda median: median <= limit, paper=paper)
+    holds = np.median(values) <= limit
+    return judge_median(name, values, f"median ≤ {limit:g}", holds, paper=paper)
 
 
 def median_at_least(name: str, values: Sequence[float], limit: float, *, paper: Cell) -> Number:
     """Judge a median: reproduced from a limit on."""
-    rule = f"median ≥ {limit:g}"
-    return judge_median(name, values, rule, lambda median: median >= limit, paper=paper)
+    holds = np.median(values) >= limit
+    return judge_median(name, values, f"median ≥ {limit:g}", holds, paper=paper)
 
 
 def median_near(
@@ -95,15 +76,14 @@ def median_near(
 ) -> Number:
     """Judge a median: reproduced within a share of the target."""
     rule = f"median = {target:.4g} within {share:.0%}; spread {float(np.std(values)):.1e}"
-    return judge_median(
-        name, values, rule, lambda median: abs(median - target) <= share * abs(target), paper=paper
-    )
+    holds = abs(np.median(values) - target) <= share * abs(target)
+    return judge_median(name, values, rule, holds, paper=paper)
 
 
 def below(name: str, values: Sequence[float], line: float, *, paper: Cell) -> Number:
     """Judge a median: reproduced if three quarters of the seeds lie below a line."""
-    rule, holds = f"upper quartile < {line:.4g}", bool(np.quantile(values, 0.75) < line)
-    return judge_median(name, values, rule, lambda _: holds, paper=paper)
+    holds = np.quantile(values, 0.75) < line
+    return judge_median(name, values, f"upper quartile < {line:.4g}", holds, paper=paper)
 
 
 def ordered(
@@ -115,9 +95,8 @@ def ordered(
     they do not overlap the other way round, or the ratio is too small. Not judged: they overlap.
     """
     ratio = float(np.median(upper) / np.median(lower))
-    if apart(lower, upper):
-        holds: bool | str = ratio > least
-    else:
+    holds: Holds = ratio > least
+    if not apart(lower, upper):
         holds = DIFFERS if apart(upper, lower) else NOT_JUDGED
     rule = f"ratio of medians > {least:g}, quartiles apart"
     return judged(name, ratio, rule, holds, paper=paper, seeds=min(len(lower), len(upper)))
