@@ -37,9 +37,9 @@ def opened(browser, path: Path, ready: str) -> float:
     return statistics.median(times)
 
 
-def timed(found, path: Path, *, for_print: bool) -> tuple[float, int]:
+def timed(results, path: Path, *, for_print: bool) -> tuple[float, int]:
     start = time.perf_counter()
-    size = build(found, path, for_print=for_print).size
+    size = build(results, path, for_print=for_print).size
     return time.perf_counter() - start, size
 
 
@@ -47,17 +47,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for scale, source in FOLDERS.items():
-            found = find(source)
+            results = find(source)
             path, still = Path(folder) / f"{scale}.html", Path(folder) / "still.html"
-            alone, size = timed(found, path, for_print=False)
-            whole, _ = timed(found, path, for_print=True)
+            alone, size = timed(results, path, for_print=False)
+            whole, _ = timed(results, path, for_print=True)
             # Without its last script nothing is drawn.
             text = path.read_text(encoding="utf-8")
             start, end = text.rindex('<script type="module">'), text.rindex("</script>")
             still.write_text(text[:start] + f"<!--{'x' * (end - start)}-->", encoding="utf-8")
             drawn, blank = opened(browser, path, "html[data-ready]"), opened(browser, still, "main")
             print(
-                f"{scale}: {len(found.entries)} results, {size / 1e6:.2f} MB; page made in "
+                f"{scale}: {len(results.entries)} results, {size / 1e6:.2f} MB; page made in "
                 f"{alone:.2f} s, with figures in {whole:.1f} s; opened in {drawn:.0f} ms, "
                 f"{drawn / blank:.1f} times as long as without charts"
             )

@@ -57,7 +57,7 @@ def main(name: str, *, seeds: int | None = None, steps: int | None = None, out=N
     table[["neurons", "ones", "between", "gates"]] = counts
     below = run.losses / task.scale < 1e-5
     table["below_1e-5_at"] = [
-        int(run.steps[np.argmax(one)]) if one.any() else None for one in below
+        int(run.steps[np.argmax(curve)]) if curve.any() else None for curve in below
     ]
     print(table.to_string(index=False))
     print(f"best possible loss {task.best_loss:.6g}; {time.monotonic() - began:.0f} s in all")

@@ -57,8 +57,8 @@ def main(steps: int = 3000) -> uh.Run:
         student, task, uh.Recipe.fast(steps), seeds=3, widths=(4, 16), key=jax.random.key(1)
     )
     print(run.members[["width", "seed", "normalised_loss"]].to_string(index=False))
-    found = uh.attention_score(run.best(), key=jax.random.key(2), d_in=2)
-    print(f"the best one: {found.score:.4f} of its variance is attention")
+    result = uh.attention_score(run.best(), key=jax.random.key(2), d_in=2)
+    print(f"the best one: {result.score:.4f} of its variance is attention")
     return run
 
 

@@ -36,17 +36,17 @@ def main(d: int = 3, width: int = 30, steps: int = 6000) -> uh.Decompilation:
     small = uh.reduce(polished.model)
     print(f"reduced:   {small.model.neurons} neurons, {small.model.gate_width} gate outputs")
 
-    found = uh.decompile(small.model)
-    W_V, teachers = np.asarray(found.attention.W_V), np.asarray(task.attention.W_V, float)
+    decompiled = uh.decompile(small.model)
+    W_V, teachers = np.asarray(decompiled.attention.W_V), np.asarray(task.attention.W_V, float)
     scale = np.sum(W_V * teachers) / np.sum(teachers**2)
     print(f"decompiled: W_V off by {np.abs(W_V / scale - teachers).max():.0e}, ", end="")
-    bound = found.certificate.bound(radius=2.0, time=100)
+    bound = decompiled.certificate.bound(radius=2.0, time=100)
     print(f"no sequence of 100 tokens with |x| ≤ 2 differs by more than {bound:.0e}")
 
-    lstm = uh.compile(found.attention, target="lstm")
+    lstm = uh.compile(decompiled.attention, target="lstm")
     print(f"compiled:  an LSTM of {lstm.neurons} neurons, ", end="")
     print(f"error {lstm.error(key=jax.random.key(3)):.0e}")
-    return found
+    return decompiled
 
 
 if __name__ == "__main__":

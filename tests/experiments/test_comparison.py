@@ -3,15 +3,19 @@
 import numpy as np
 import pytest
 
-from underhood.experiments.paper.figure6 import EQUAL, at_equal_parameters, ratio_near
-from underhood.experiments.protocols.architectures import (
-    ARCHITECTURES,
+from underhood.experiments.paper.figure6 import (
+    EQUAL_PARAMETERS,
+    at_equal_parameters,
+    ratio_near,
+)
+from underhood.experiments.protocols.comparison import Comparison, TrainedStudent
+from underhood.results.architectures import (
+    ARCHITECTURE_NAMES,
     GATED,
     LRU_IN_OUT,
     LRU_MLP,
     LRU_PLAIN,
 )
-from underhood.experiments.protocols.comparison import Comparison, Student
 from underhood.tasks import InContextRegression
 from underhood.training import Run
 
@@ -27,10 +31,10 @@ def group(
     depth: int = 1,
     parameters: int | None = None,
     ratio: float = 2.0,
-) -> list[Student]:
+) -> list[TrainedStudent]:
     """Students that differ by their seed: training loss as given, `ratio` times it validated."""
     return [
-        Student(
+        TrainedStudent(
             architecture=name,
             depth=depth,
             width=width,
@@ -45,12 +49,12 @@ def group(
     ]
 
 
-def comparison(*groups: list[Student], windows: int = 10, seeds: int = SEEDS) -> Comparison:
-    students = tuple(one for each in groups for one in each)
+def comparison(*groups: list[TrainedStudent], windows: int = 10, seeds: int = SEEDS) -> Comparison:
+    students = tuple(student for group in groups for student in group)
     # One run per group; the curves count windows.
     runs = tuple(
-        Run((), np.arange(windows), np.tile(np.arange(1.0, windows + 1), (len(each), 1)), [])
-        for each in groups
+        Run((), np.arange(windows), np.tile(np.arange(1.0, windows + 1), (len(group), 1)), [])
+        for group in groups
     )
     return Comparison(TASK, students, runs, seeds)
 
@@ -63,34 +67,17 @@ SHALLOW = group(LRU_PLAIN, 8, [0.05, 0.06, 0.07, 0.08])
 FOUND = comparison(NARROW, WIDE, DEEP, SHALLOW)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((GATED,), NARROW + WIDE),
-        ((GATED, 1), NARROW + WIDE),
-        ((GATED, 1, 32), WIDE),
-        ((GATED, None, 8), NARROW),
-        ((LRU_PLAIN, 2), DEEP),
-        ((LRU_PLAIN,), DEEP + SHALLOW),
-        ((GATED, 2), []),
-        (("no such",), []),
-    ],
-)
-def test_students_are_picked_by_who_they_are(arguments, expected) -> None:
-    assert FOUND.pick(*arguments) == expected
-
-
 def test_the_widest_of_a_depth() -> None:
     assert FOUND.widest(GATED, 1) == WIDE
     assert FOUND.widest(LRU_PLAIN, 2) == DEEP
-    assert FOUND.widest(GATED, 2) == []
+    assert FOUND.widest(GATED, 2) == FOUND.widest("no such", 1) == []
 
 
 def test_groups_differ_by_their_seed_alone() -> None:
     assert FOUND.groups() == [NARROW, WIDE, DEEP, SHALLOW]
-    assert FOUND.groups(LRU_PLAIN) == [DEEP, SHALLOW]
+    assert FOUND.groups(LRU_PLAIN) == [DEEP, SHALLOW] and FOUND.groups("no such") == []
     # Whatever order they come in.
-    mixed = comparison([one for pair in zip(NARROW, WIDE, strict=True) for one in pair])
+    mixed = comparison([student for pair in zip(NARROW, WIDE, strict=True) for student in pair])
     assert mixed.groups() == [NARROW, WIDE]
 
 
@@ -135,13 +122,12 @@ def test_a_row_per_group_with_quartiles() -> None:
 def test_arrays_have_an_entry_per_student() -> None:
     arrays = FOUND.arrays()
     count = len(FOUND.students)
-    names = [one.name for one in ARCHITECTURES]
-    expected = [names.index(one.architecture) for one in FOUND.students]
+    expected = [ARCHITECTURE_NAMES.index(student.architecture) for student in FOUND.students]
     np.testing.assert_array_equal(arrays["architecture"], expected)
     for name in ("depth", "width", "seed", "parameters"):
         assert arrays[name].dtype == np.int64
         np.testing.assert_array_equal(
-            arrays[name], [getattr(one, name) for one in FOUND.students], name
+            arrays[name], [getattr(student, name) for student in FOUND.students], name
         )
     for name in ("rate", "training", "loss", "validation"):
         assert arrays[name].shape == (count,)
@@ -161,7 +147,7 @@ def test_curves_have_at_most_a_hundred_points(windows: int, kept: int) -> None:
 
 
 # The most that counts as equal to 800 parameters.
-MOST = int(EQUAL * 800)
+MOST = int(EQUAL_PARAMETERS * 800)
 GOOD, BAD = [1e-4, 1.1e-4, 1.2e-4, 1.3e-4], [1e-2, 1.1e-2, 1.2e-2, 1.3e-2]
 
 
@@ -210,12 +196,12 @@ def test_gates_win_at_equal_parameters(ours, theirs, expected: str) -> None:
     ],
 )
 def test_validation_over_training_lies_near_its_target(name, ratio, target, expected) -> None:
-    found = comparison(
+    students = comparison(
         group(GATED, 32, [0.1, 0.2, 0.3, None], ratio=ratio),
         # The narrow ones are not judged where an architecture is named.
         *([] if name is None else [group(GATED, 8, BAD * 3, ratio=9.0)]),
     )
-    number = ratio_near(found, name, "what", target)
+    number = ratio_near(students, name, "what", target)
     assert number.verdict == expected
     assert number.value == pytest.approx(ratio)
 

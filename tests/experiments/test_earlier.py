@@ -7,21 +7,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from underhood.experiments.paper import figure4b, figure6
-from underhood.experiments.protocols.architectures import ARCHITECTURES
-from underhood.experiments.protocols.comparison import Comparison, Student
-from underhood.experiments.protocols.finished_comparisons import earlier, planned, students_in
-from underhood.experiments.running.outcomes import ARRAYS, Outcome, judge, write
+from underhood.experiments.paper.figure4 import plan_figure4b
+from underhood.experiments.paper.figure6 import ratio_near
+from underhood.experiments.protocols.comparison import Comparison, TrainedStudent
+from underhood.experiments.protocols.finished_comparisons import (
+    planned_students,
+    read_comparison,
+    students_in,
+)
+from underhood.experiments.running.outcomes import Outcome, judge_outcome
 from underhood.experiments.running.setting import Setting
+from underhood.results.architectures import ARCHITECTURE_NAMES
+from underhood.results.files import ARRAYS, write_result
 
 NAME = "figure4b"
-TASK, PLAN = figure4b.problem("smoke")
+PLAN = plan_figure4b("smoke")
+TASK = PLAN.task
 
 
-def students(rng: np.random.Generator) -> tuple[Student, ...]:
+def students(rng: np.random.Generator) -> tuple[TrainedStudent, ...]:
     """Everyone in the plan, with losses of all sizes; one in five was lost."""
     return tuple(
-        Student(
+        TrainedStudent(
             *who,
             rate=PLAN.rates[0],
             parameters=int(rng.integers(1, 10**6)),
@@ -29,20 +36,19 @@ def students(rng: np.random.Generator) -> tuple[Student, ...]:
             loss=None if rng.random() < 0.2 else float(10 ** rng.uniform(-12, 3)),
             validation=None if rng.random() < 0.2 else float(10 ** rng.uniform(-12, 3)),
         )
-        for who in planned(PLAN, PLAN.seeds)
+        for who in planned_students(PLAN, PLAN.seeds)
     )
 
 
-def keep(found: tuple[Student, ...], folder: Path, **changed) -> None:
-    comparison = Comparison(TASK, found, (), PLAN.seeds)
+def keep(kept: tuple[TrainedStudent, ...], folder: Path, **changed) -> None:
+    comparison = Comparison(TASK, kept, (), PLAN.seeds)
     outcome = Outcome(
-        (),
-        tuple(comparison.rows()),
+        rows=comparison.rows(),
         steps=PLAN.recipe.steps,
         arrays=comparison.columns() | changed,
         earlier=({"commit": "abc", "students": 2},),
     )
-    write(judge(NAME, "smoke", outcome, 1.0), folder)
+    write_result(judge_outcome(NAME, "smoke", outcome, 1.0), folder)
 
 
 def setting(folder: Path, **changed) -> Setting:
@@ -51,21 +57,21 @@ def setting(folder: Path, **changed) -> Setting:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_read_is_what_was_kept(seed, tmp_path) -> None:
-    found = students(np.random.default_rng(seed))
-    assert students_in(Comparison(TASK, found, (), PLAN.seeds).columns()) == found
-    keep(found, tmp_path)
-    read = earlier(NAME, TASK, PLAN, setting(tmp_path))
-    assert read is not None and read.students == found and read.seeds == PLAN.seeds
+    drawn = students(np.random.default_rng(seed))
+    assert students_in(Comparison(TASK, drawn, (), PLAN.seeds).columns()) == drawn
+    keep(drawn, tmp_path)
+    read = read_comparison(PLAN, setting(tmp_path))
+    assert read is not None and read.students == drawn and read.seeds == PLAN.seeds
     assert read.read is not None and read.read["experiment"] == NAME
     assert read.read["training"] == [{"commit": "abc", "students": 2}]
 
 
 def test_a_plan_names_students_in_the_order_of_a_comparison() -> None:
-    first = ARCHITECTURES[0].name
-    assert planned(PLAN, 2)[:3] == [
+    first, second = ARCHITECTURE_NAMES[:2]
+    assert planned_students(PLAN, 2)[:3] == [
         (first, 1, 4, 0),
         (first, 1, 4, 1),
-        (ARCHITECTURES[1].name, 1, 4, 0),
+        (second, 1, 4, 0),
     ]
 
 
@@ -73,11 +79,11 @@ def test_other_students_are_not_taken_for_those_of_the_plan(tmp_path, caplog) ->
     keep(students(np.random.default_rng(0)), tmp_path)
 
     def read(plan=PLAN, **changed) -> Comparison | None:
-        return earlier(NAME, TASK, plan, setting(tmp_path, **changed))
+        return read_comparison(plan, setting(tmp_path, **changed))
 
     # As many seeds as the experiment has by itself, asked for or not.
     assert read() is not None and read(seeds=PLAN.seeds) is not None
-    assert earlier(NAME, TASK, PLAN, setting(tmp_path / "other")) is None
+    assert read_comparison(PLAN, setting(tmp_path / "other")) is None
     assert read(anew=frozenset({NAME})) is None
     assert caplog.text == ""
     assert read(scale="quick") is None and "at smoke scale" in caplog.text
@@ -92,9 +98,9 @@ def test_other_students_are_not_taken_for_those_of_the_plan(tmp_path, caplog) ->
 
 def edit(folder: Path, **changes) -> None:
     path = folder / NAME / "result.json"
-    told = json.loads(path.read_text())
-    told["provenance"] |= changes.pop("provenance", {})
-    path.write_text(json.dumps(told | changes))
+    result = json.loads(path.read_text())
+    result["provenance"] |= changes.pop("provenance", {})
+    path.write_text(json.dumps(result | changes))
 
 
 def without_arrays(folder: Path) -> None:
@@ -126,15 +132,15 @@ FOUND = students(np.random.default_rng(1))
 )
 def test_what_is_damaged_is_not_used_and_said(damage, why, tmp_path, caplog) -> None:
     keep(FOUND, tmp_path)
-    assert earlier(NAME, TASK, PLAN, setting(tmp_path)) is not None
+    assert read_comparison(PLAN, setting(tmp_path)) is not None
     damage(tmp_path)
-    assert earlier(NAME, TASK, PLAN, setting(tmp_path)) is None
+    assert read_comparison(PLAN, setting(tmp_path)) is None
     assert why in caplog.text and "is not used, because" in caplog.text
 
 
 @pytest.mark.parametrize("loss", [0.0, None])
 def test_a_student_without_a_training_loss_has_no_ratio(loss) -> None:
-    odd = [dataclasses.replace(one, training=loss, validation=1.0) for one in FOUND[:2]]
-    even = [dataclasses.replace(one, training=1.0, validation=2.0) for one in FOUND[2:]]
-    found = Comparison(TASK, (*odd, *even), (), 4)
-    assert figure6.ratio_near(found, None, "ratio", 2.0).value == 2.0
+    odd = [dataclasses.replace(first, training=loss, validation=1.0) for first in FOUND[:2]]
+    even = [dataclasses.replace(later, training=1.0, validation=2.0) for later in FOUND[2:]]
+    comparison = Comparison(TASK, (*odd, *even), (), 4)
+    assert ratio_near(comparison, None, "ratio", 2.0).value == 2.0

@@ -14,10 +14,9 @@ import safetensors.numpy
 from underhood.cli.entry import main
 from underhood.common.errors import BadInput
 from underhood.experiments.registry import EXPERIMENTS
-from underhood.experiments.running import outcomes as results
-from underhood.experiments.running import rules as verdicts
-from underhood.experiments.running import runner as running
+from underhood.experiments.running import outcomes, rules, runner
 from underhood.experiments.running.outcomes import Outcome
+from underhood.results.verdicts import overall
 
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}
 
@@ -44,7 +43,7 @@ def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
             assert {key: list(array.shape) for key, array in arrays.items()} == result["arrays"]
     # table1 and figure2 share a run, and so do figure6 and figures 4a and 4b.
     runs = {path.name for path in (tmp_path / "runs").iterdir()}
-    assert "teacher_student_smoke" in runs and not any("figure6" in one for one in runs)
+    assert "teacher_student_smoke" in runs and not any("figure6" in name for name in runs)
     page = (tmp_path / "report.html").read_text()
     assert "No figure" not in page and "It was not run" not in page
     # Of figures 4a and 4b alone, without the runs, figure6 is the same.
@@ -81,16 +80,16 @@ def fails_with(error: Exception):
 
 
 def test_one_that_is_refused_does_not_stop_the_others(tmp_path, capsys, monkeypatch) -> None:
-    number = verdicts.at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4)
-    works = type(EXPERIMENTS["table3"])("works", lambda *_: Outcome((number,)), {})
+    number = rules.at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4)
+    works = type(EXPERIMENTS["table3"])("works", lambda *_: Outcome(numbers=[number]), {})
     damaged = BadInput("members.json cannot be read; remove it.")
-    for name, one in (
+    for name, experiment in (
         ("table1", fails_with(damaged)),
         ("table2", fails_with(damaged)),
         ("table3", works),
         ("reverse", works),
     ):
-        monkeypatch.setitem(EXPERIMENTS, name, one)
+        monkeypatch.setitem(EXPERIMENTS, name, experiment)
     # A file stands where the folder of a result should.
     (tmp_path / "reverse").write_text("mine")
     (tmp_path / "table3").mkdir()
@@ -111,10 +110,10 @@ def test_a_result_without_its_arrays_is_not_finished(damage, tmp_path, monkeypat
 
     def count(_setting):
         runs.append(1)
-        return Outcome((), arrays={"curve": np.arange(100.0)})
+        return Outcome(arrays={"curve": np.arange(100.0)})
 
     monkeypatch.setitem(EXPERIMENTS, "table3", type(EXPERIMENTS["table3"])("counts", count, {}))
-    for module in (running, results):
+    for module in (runner, outcomes):
         monkeypatch.setattr(module, "provenance", lambda: {"commit": "a" * 40})
     command = ["reproduce", "table3", "--out", str(tmp_path), "--resume"]
     assert main(command) == 0 and main(command) == 0 and len(runs) == 1
@@ -161,14 +160,14 @@ def test_two_interrupts_are_one(tmp_path) -> None:
 def test_a_page_of_somebody_else_is_not_replaced(tmp_path, capsys) -> None:
     (tmp_path / "report.html").write_text("<html>mine</html>")
     assert main(["reproduce", "reverse", "--scale", "smoke", "--out", str(tmp_path)]) == 2
-    assert "report.html was not written by underhood; move it" in capsys.readouterr().err
-    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+    assert "report.html is no report of ours; move it" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text() == "<html>mine</html>"
 
 
 def test_strict_gives_status_1_when_a_claim_differs(tmp_path, monkeypatch, capsys) -> None:
-    number = verdicts.at_most("n", 2.0, 1.0, what="n", paper=1, seeds=4)
-    differing = type(EXPERIMENTS["table3"])("differs", lambda *_: Outcome((number,)), {})
+    number = rules.at_most("n", 2.0, 1.0, what="n", paper=1, seeds=4)
+    differing = type(EXPERIMENTS["table3"])("differs", lambda *_: Outcome(numbers=[number]), {})
     monkeypatch.setitem(EXPERIMENTS, "table3", differing)
     command = ["reproduce", "table3", "--out", str(tmp_path)]
     assert main(command) == 0
@@ -178,7 +177,7 @@ def test_strict_gives_status_1_when_a_claim_differs(tmp_path, monkeypatch, capsy
 
 def test_medians_are_judged_from_four_seeds_on() -> None:
     def verdict(*values: float) -> str:
-        return verdicts.no_more_than("n", list(values), 1.0, what="n").verdict
+        return rules.no_more_than("n", list(values), 1.0, what="n").verdict
 
     assert verdict(0.05, 0.1, 0.1, 9.0) == "better"
     assert verdict(0.05, 2.9, 2.9, 9.0) == "reproduced"
@@ -187,14 +186,14 @@ def test_medians_are_judged_from_four_seeds_on() -> None:
 
 
 def test_verdicts_follow_their_rules() -> None:
-    assert verdicts.at_most("n", 1.0, 1.0, what="n", paper=1, seeds=1).verdict == "reproduced"
-    assert verdicts.at_most("n", 1.1, 1.0, what="n", paper=1, seeds=1).verdict == "differs"
-    assert verdicts.near("n", 2.1, 2, 0.2, what="n", paper=1, seeds=1).verdict == "reproduced"
-    assert verdicts.near("n", 1.7, 2, 0.2, what="n", paper=1, seeds=1).verdict == "differs"
-    assert verdicts.overall([]) == "not run"
-    assert verdicts.overall(["better", "reproduced"]) == "reproduced"
-    assert verdicts.overall(["reproduced", "refuted"]) == "refuted"
-    assert verdicts.overall(["refuted", "differs"]) == "differs"
+    assert rules.at_most("n", 1.0, 1.0, what="n", paper=1, seeds=1).verdict == "reproduced"
+    assert rules.at_most("n", 1.1, 1.0, what="n", paper=1, seeds=1).verdict == "differs"
+    assert rules.near("n", 2.1, 2, 0.2, what="n", paper=1, seeds=1).verdict == "reproduced"
+    assert rules.near("n", 1.7, 2, 0.2, what="n", paper=1, seeds=1).verdict == "differs"
+    assert overall([]) == "not run"
+    assert overall(["better", "reproduced"]) == "reproduced"
+    assert overall(["reproduced", "refuted"]) == "refuted"
+    assert overall(["refuted", "differs"]) == "differs"
 
 
 def test_finished_results_are_kept_on_resume(tmp_path, monkeypatch, capsys) -> None:
@@ -202,12 +201,12 @@ def test_finished_results_are_kept_on_resume(tmp_path, monkeypatch, capsys) -> N
 
     def count(setting):
         runs.append(setting.seeds)
-        number = verdicts.at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4)
-        return Outcome((number,))
+        number = rules.at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4)
+        return Outcome(numbers=[number])
 
     monkeypatch.setitem(EXPERIMENTS, "table3", type(EXPERIMENTS["table3"])("counts", count, {}))
     commit = "a" * 40
-    for module in (running, results):
+    for module in (runner, outcomes):
         monkeypatch.setattr(module, "provenance", lambda: {"commit": commit})
     command = ["reproduce", "table3", "--out", str(tmp_path)]
     assert main(command) == 0 and len(runs) == 1

@@ -11,15 +11,14 @@ from teachers import attention, random_gated
 import underhood as uh
 from underhood.common.decay import kinds
 from underhood.experiments.paper.figure2 import (
-    Picture,
     block_share,
+    exchange_rows,
     in_order,
-    judge,
-    swapped,
+    judge_counts,
     typical,
     written_share,
 )
-from underhood.experiments.running.rules import overall
+from underhood.results.verdicts import overall
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -33,12 +32,12 @@ def tokens(rnn: uh.GatedRNN) -> np.ndarray:
 
 def outputs(rnn: uh.GatedRNN) -> np.ndarray:
     """Eq. 2 in NumPy, which compiles nothing for a new size."""
-    state, found = np.zeros(rnn.neurons), []
+    state, ys = np.zeros(rnn.neurons), []
     for x in tokens(rnn):
         z = np.append(x, 1)
         state = np.asarray(rnn.decay) * state + (rnn.W_in_m @ z) * (rnn.W_in_x @ z)
-        found.append(rnn.D @ ((rnn.W_out_m @ state) * (rnn.W_out_x @ state)))
-    return np.array(found)
+        ys.append(rnn.D @ ((rnn.W_out_m @ state) * (rnn.W_out_x @ state)))
+    return np.array(ys)
 
 
 def check_order(rnn: uh.GatedRNN) -> None:
@@ -65,12 +64,12 @@ def check_order(rnn: uh.GatedRNN) -> None:
 def test_sorting_keeps_the_function_of_random_networks(d, neurons, gates, seed) -> None:
     rng = np.random.default_rng(seed)
     rnn = random_gated(rng, d, neurons, gates, 2, DECAYS)
-    found = in_order(rnn)
+    ordered = in_order(rnn)
     # Other orders of the same sums: rounding only.
     expected = outputs(rnn)
     size = max(np.abs(expected).max(), 1.0)
-    np.testing.assert_allclose(outputs(found), expected, rtol=1e-12, atol=1e-12 * size)
-    check_order(found)
+    np.testing.assert_allclose(outputs(ordered), expected, rtol=1e-12, atol=1e-12 * size)
+    check_order(ordered)
 
 
 @pytest.mark.parametrize("form", ["minimal", "full"])
@@ -79,8 +78,8 @@ def test_a_compiled_attention_keeps_its_function_and_shows_its_blocks(form: str)
     rng = np.random.default_rng(0)
     # Scrambled, so that there is something to sort.
     neurons, gates = rng.permutation(built.neurons), rng.permutation(built.gate_width)
-    W_in = swapped(built.W_in_m, built.W_in_x, rng.random(built.neurons) < 0.5)
-    W_out = swapped(built.W_out_m, built.W_out_x, rng.random(built.gate_width) < 0.5)
+    W_in = exchange_rows(built.W_in_m, built.W_in_x, rng.random(built.neurons) < 0.5)
+    W_out = exchange_rows(built.W_out_m, built.W_out_x, rng.random(built.gate_width) < 0.5)
     scrambled = uh.GatedRNN(
         W_in_m=W_in[0][neurons],
         W_in_x=W_in[1][neurons],
@@ -89,20 +88,20 @@ def test_a_compiled_attention_keeps_its_function_and_shows_its_blocks(form: str)
         W_out_x=W_out[1][gates][:, neurons],
         D=built.D[:, gates],
     )
-    found = in_order(scrambled)
+    ordered = in_order(scrambled)
     xs = jnp.asarray(tokens(built))
-    np.testing.assert_allclose(found(xs), built(xs), rtol=1e-12, atol=1e-12)
-    check_order(found)
-    kind = kinds(np.asarray(found.decay))
+    np.testing.assert_allclose(ordered(xs), built(xs), rtol=1e-12, atol=1e-12)
+    check_order(ordered)
+    kind = kinds(np.asarray(ordered.decay))
     memory = int(np.sum(kind == "memory"))
     assert list(kind) == ["memory"] * memory + ["query"] * 3
     # The blocks: one row of a gate reads memory alone, the other queries alone.
-    assert np.all(found.W_out_m[:, memory:] == 0) and np.all(found.W_out_x[:, :memory] == 0)
+    assert np.all(ordered.W_out_m[:, memory:] == 0) and np.all(ordered.W_out_x[:, :memory] == 0)
 
 
 def test_swapping_exchanges_some_rows() -> None:
     m, x = np.arange(6.0).reshape(3, 2), -np.arange(6.0).reshape(3, 2)
-    new_m, new_x = swapped(m, x, np.array([True, False, True]))
+    new_m, new_x = exchange_rows(m, x, np.array([True, False, True]))
     np.testing.assert_array_equal(new_m, [x[0], m[1], x[2]])
     np.testing.assert_array_equal(new_x, [m[0], x[1], m[2]])
 
@@ -149,11 +148,6 @@ def test_nothing_written_has_no_share() -> None:
     assert written_share(rnn, np.zeros(3, bool), 2) == 0
 
 
-def picture(**counts: int) -> Picture:
-    rnn = random_gated(np.random.default_rng(0), 1, 1, 1, 1, (1.0,))
-    return Picture(rnn, rnn, np.zeros(0, int), np.zeros((0, 1, 1)), rnn, rnn, counts)
-
-
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [
@@ -169,8 +163,7 @@ def picture(**counts: int) -> Picture:
 )
 def test_the_typical_student_has_the_median_counts(counts, expected: int) -> None:
     names = ("neurons", "memory", "query")
-    found = [picture(**dict(zip(names, one, strict=True))) for one in counts]
-    assert typical(found) == expected
+    assert typical([dict(zip(names, row, strict=True)) for row in counts]) == expected
 
 
 PAPER = {
@@ -197,17 +190,20 @@ def test_blocks_are_whole_in_the_construction_and_broken_by_a_stray_weight() -> 
     assert block_share(ordered) == 1
     stray = np.asarray(ordered.W_out_m).copy()
     stray[0, -1] = np.sqrt(np.sum(ordered.W_out_m**2) + np.sum(ordered.W_out_x**2))
-    broken = eqx.tree_at(lambda one: one.W_out_m, ordered, stray)
+    broken = eqx.tree_at(lambda rnn: rnn.W_out_m, ordered, stray)
     assert block_share(broken) == pytest.approx(0.5)
 
 
 def test_the_paper_s_counts_are_reproduced() -> None:
-    found = judge([PAPER] * 4, ", again")
-    assert len(found) == 12
-    assert {one.verdict for one in found} == {"reproduced"}
-    assert all(one.name.endswith(", again") and one.seeds == 4 for one in found)
+    numbers = judge_counts([PAPER] * 4, ", again")
+    assert len(numbers) == 12
+    assert {number.verdict for number in numbers} == {"reproduced"}
+    assert all(number.name.endswith(", again") and number.seeds == 4 for number in numbers)
     # A median: one student of four that is otherwise changes nothing.
-    assert overall(one.verdict for one in judge([PAPER] * 3 + [OTHERWISE], "")) == "reproduced"
+    assert (
+        overall(number.verdict for number in judge_counts([PAPER] * 3 + [OTHERWISE], ""))
+        == "reproduced"
+    )
 
 
 # Each makes one number differ.
@@ -230,20 +226,20 @@ OTHERWISE = {**PAPER, **CHANGES}
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_another_count_differs_in_one_number(name: str) -> None:
-    verdicts = [one.verdict for one in judge([{**PAPER, name: CHANGES[name]}] * 4, "")]
+    verdicts = [number.verdict for number in judge_counts([{**PAPER, name: CHANGES[name]}] * 4, "")]
     assert sorted(verdicts) == ["differs"] + ["reproduced"] * 11
 
 
 def test_students_that_were_not_polished_are_judged_by_the_rest() -> None:
     names = ("loss, polished", "reduced neurons", "reduced gate outputs")
     others = {name: value for name, value in OTHERWISE.items() if name not in names}
-    found = {one.name: one for one in judge([PAPER] * 4 + [others] * 12, "")}
+    numbers = {number.name: number for number in judge_counts([PAPER] * 4 + [others] * 12, "")}
     kept = ("loss recovered", "reduced neurons", "reduced gate outputs")
-    assert {found[name].verdict for name in kept} == {"reproduced"}
-    assert {found[name].seeds for name in kept} == {4}
-    assert found["neurons"].verdict == "differs" and found["neurons"].seeds == 16
+    assert {numbers[name].verdict for name in kept} == {"reproduced"}
+    assert {numbers[name].seeds for name in kept} == {4}
+    assert numbers["neurons"].verdict == "differs" and numbers["neurons"].seeds == 16
 
 
 def test_fewer_gate_outputs_and_a_lower_loss_are_no_worse() -> None:
     fewer = {**PAPER, "gate outputs": 10, "merged": 10, "loss, polished": 1e-12}
-    assert overall(one.verdict for one in judge([fewer] * 4, "")) == "reproduced"
+    assert overall(number.verdict for number in judge_counts([fewer] * 4, "")) == "reproduced"

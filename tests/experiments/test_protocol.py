@@ -1,26 +1,27 @@
 """The protocol of comparisons: rates, runs by size, and what is done about students that break."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from underhood.experiments.paper.figure4a import notes_on
-from underhood.experiments.protocols.architectures import ARCHITECTURES, GATED
-from underhood.experiments.protocols.comparison import Plan, Student
+from underhood.experiments.protocols.architectures import ARCHITECTURES
+from underhood.experiments.protocols.comparison import ComparisonPlan, TrainedStudent
 from underhood.experiments.protocols.rate_search import (
-    broken,
     compare,
     hundredths,
-    search,
+    is_broken,
+    search_rate,
     slug,
     student_of,
 )
+from underhood.results.architectures import ARCHITECTURE_NAMES, GATED
 from underhood.tasks import InContextRegression
-from underhood.training import Recipe
+from underhood.training import Recipe, Run
 
 
-class Told:
+class Scripted:
     """A setting that trains nothing: every loss is given, and what was asked for is kept."""
 
     def __init__(self, loss, curve=lambda width, rate, seed: np.ones(2)):
@@ -37,15 +38,15 @@ class Told:
         return [call(self) for _, call in parts]
 
     def train(self, name, make_student, task, recipe, *, widths, seeds, axes, key):
-        rates = axes["learning_rate"]
-        self.asked.append((name, recipe, widths, seeds, list(rates), key))
+        rates, (width,) = axes["learning_rate"], widths
+        self.asked.append((name, recipe, width, seeds, list(rates), key))
         rows = [
-            {"width": widths, "seed": seed, "learning_rate": rate, "parameters": 1}
-            | {"loss": self.loss(widths, rate)}
+            {"width": width, "seed": seed, "learning_rate": rate, "parameters": 1}
+            | {"loss": self.loss(width, rate)}
             for rate in rates
             for seed in range(seeds)
         ]
-        curves = [self.curve(widths, row["learning_rate"], row["seed"]) for row in rows]
+        curves = [self.curve(width, row["learning_rate"], row["seed"]) for row in rows]
         return SimpleNamespace(rows=rows, losses=np.array(curves))
 
 
@@ -58,7 +59,9 @@ LOSSES = {
     64: dict(zip(GRID, (None, None, None), strict=True)),
 }
 BEST = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
-PLAN = Plan({1: (8, 16, 32, 64), 2: (8, 64)}, 4, Recipe(steps=100), GRID, 10)
+TASK = InContextRegression()
+WIDTHS = {1: (8, 16, 32, 64), 2: (8, 64)}
+PLAN = ComparisonPlan("figure4a", TASK, 6, WIDTHS, 4, Recipe(steps=100), GRID, 10)
 
 
 def never(*_args, **_more):
@@ -69,41 +72,40 @@ def never(*_args, **_more):
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize("width", PLAN.widths[1])
 def test_the_rate_is_searched_on_one_student_of_every_rate(width: int) -> None:
-    setting = Told(lambda width, rate: LOSSES[width][rate])
-    found = search("figure4a_lru_1", never, width, InContextRegression(), PLAN, 7, setting)
-    assert found == BEST[width]
+    setting = Scripted(lambda width, rate: LOSSES[width][rate])
+    assert search_rate("figure4a_lru_1", never, width, PLAN, setting) == BEST[width]
     asked = ("figure4a_lru_1_rates", PLAN.recipe.first(10), width, 1, list(GRID), 7)
     assert setting.asked == [asked]
 
 
 @pytest.mark.usefixtures("unhooked")
 def test_every_size_is_trained_at_its_own_rate() -> None:
-    setting = Told(lambda width, rate: LOSSES[width][rate])
-    found = compare("figure4a", InContextRegression(), PLAN, 6, setting)
-    trained = [one for one in setting.asked if "rates" not in one[0]]
+    setting = Scripted(lambda width, rate: LOSSES[width][rate])
+    comparison = compare(PLAN, setting)
+    trained = [asked for asked in setting.asked if "rates" not in asked[0]]
     sizes = [
-        (one.name, depth, width)
-        for one in ARCHITECTURES
-        for depth in one.depths
+        (architecture.name, depth, width)
+        for architecture in ARCHITECTURES
+        for depth in architecture.depths
         for width in PLAN.widths[depth]
     ]
-    assert len(trained) == len(found.runs) == len(sizes)
+    assert len(trained) == len(comparison.runs) == len(sizes)
     # Two architectures with four widths come first; then LRUs.
     assert trained[8:14] == [
         (f"figure4a_lru_{depth}_{width}", PLAN.recipe, width, 4, [BEST[width]], 6)
         for depth in (1, 2)
         for width in PLAN.widths[depth]
     ]
-    told = [(one.architecture, one.depth, one.width, one.seed) for one in found.students]
-    assert told == [(*size, seed) for size in sizes for seed in range(4)]
-    assert all(one.rate == BEST[one.width] for one in found.students)
+    trained = [(s.architecture, s.depth, s.width, s.seed) for s in comparison.students]
+    assert trained == [(*size, seed) for size in sizes for seed in range(4)]
+    assert all(student.rate == BEST[student.width] for student in comparison.students)
 
 
 @pytest.mark.usefixtures("unhooked")
 def test_a_single_rate_needs_no_search() -> None:
-    plan = Plan({1: (8, 9)}, 4, Recipe(steps=100), (1e-2,), 10)
-    setting = Told(None)
-    assert search("x", never, 8, InContextRegression(), plan, 7, setting) == 1e-2
+    plan = replace(PLAN, widths={1: (8, 9)}, rates=(1e-2,))
+    setting = Scripted(None)
+    assert search_rate("x", never, 8, plan, setting) == 1e-2
     assert setting.asked == []
 
 
@@ -114,11 +116,11 @@ def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
         bad = {8: rate > 1e-2 and seed == 2, 16: rate > 1e-3, 32: True}.get(width, False)
         return np.array([1.0, 0.1, (np.nan if width == 16 else 0.3) if bad else 0.1])
 
-    plan = Plan({1: (8, 16, 32, 64)}, 4, Recipe(steps=100), GRID, 10)
-    setting = Told(lambda width, rate: LOSSES[width][rate], curve)
-    found = compare("x", InContextRegression(), plan, 6, setting)
+    plan = replace(PLAN, name="x", widths={1: (8, 16, 32, 64)})
+    setting = Scripted(lambda width, rate: LOSSES[width][rate], curve)
+    comparison = compare(plan, setting)
     trained = [(name, *rates) for name, _, _, _, rates, _ in setting.asked if "gru" in name]
-    assert [one for one in trained if "rates" not in one[0]] == [
+    assert [(name, rate) for name, rate, *more in trained if not more] == [
         ("x_gru_1_8", 1e-1),
         ("x_gru_1_8_at_0.01", 1e-2),
         ("x_gru_1_16", 1e-2),
@@ -129,16 +131,18 @@ def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
     ]
     # The last that was tried is judged, whatever became of it, at the rate that it had.
     rates = {8: 1e-2, 16: 1e-3, 32: 1e-3, 64: 1e-3}
-    assert all(one.rate == rates[one.width] for one in found.students)
-    assert len(found.runs) == 4 * len(ARCHITECTURES)
-    assert [one for one in found.broke if one.startswith("GRU")] == [
+    assert all(student.rate == rates[student.width] for student in comparison.students)
+    assert len(comparison.runs) == 4 * len(ARCHITECTURES)
+    assert [size for size in comparison.broke if size.startswith("GRU")] == [
         "GRU, 1 × 8, at 0.1",
         "GRU, 1 × 16, at 0.01",
         "GRU, 1 × 32, at 0.01",
         "GRU, 1 × 32, at 0.001",
     ]
-    (_, note) = notes_on(found, plan, "million", "somewhere")
-    assert "GRU, 1 × 8, at 0.1; GRU, 1 × 16, at 0.01" in note
+    runs = [Run(run.rows, np.arange(3), run.losses, []) for run in comparison.runs]
+    whole = replace(comparison, runs=tuple(runs))
+    outcome = whole.outcome(plan, [], [], updates="million", where="somewhere", arrays={})
+    assert "GRU, 1 × 8, at 0.1; GRU, 1 × 16, at 0.01" in outcome.notes[1]
 
 
 @pytest.mark.parametrize(
@@ -157,19 +161,19 @@ def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
     ],
 )
 def test_a_student_is_broken_if_it_ends_far_above_its_lowest(curve, expected: bool) -> None:
-    assert broken(np.array(curve)) is expected
+    assert is_broken(np.array(curve)) is expected
     # A hundredth of the steps counts as one.
     long = np.repeat(curve, 100)
-    assert broken(long) is expected
+    assert is_broken(long) is expected
     if np.all(np.isfinite(curve)):
         long[-1] *= 1.1
-        assert broken(long) is expected
+        assert is_broken(long) is expected
 
 
 def test_hundredths_end_with_the_last_step() -> None:
     assert hundredths(np.arange(5.0)).tolist() == [0, 1, 2, 3, 4]
-    found = hundredths(np.arange(250.0))
-    assert len(found) == 125 and found[-1] == 248.5
+    means = hundredths(np.arange(250.0))
+    assert len(means) == 125 and means[-1] == 248.5
     assert hundredths(np.arange(301.0))[[0, -1]].tolist() == [2.0, 299.0]
 
 
@@ -177,13 +181,13 @@ def test_training_loss_is_the_mean_of_the_last_hundredth() -> None:
     row = {"width": 8, "seed": 3, "learning_rate": 1e-3, "parameters": 80}
     row |= {"loss": 0.25, "validation_loss": 0.5}
     curve = np.concatenate([np.full(198, 9.0), [1.0, 2.0]])
-    found = student_of(GATED, 1, row, curve)
-    assert found == Student(GATED, 1, 8, 3, 1e-3, 80, 1.5, 0.25, 0.5)
+    student = student_of(GATED, 1, row, curve)
+    assert student == TrainedStudent(GATED, 1, 8, 3, 1e-3, 80, 1.5, 0.25, 0.5)
     # Few windows: the last one. Lost members have NaN at the end and no loss.
     assert student_of(GATED, 1, row, curve[-5:]).training == 2.0
     gone = {**row, "loss": None, "validation_loss": None}
-    found = student_of(GATED, 1, gone, np.append(curve, np.nan))
-    assert (found.training, found.loss, found.validation) == (None, None, None)
+    student = student_of(GATED, 1, gone, np.append(curve, np.nan))
+    assert (student.training, student.loss, student.validation) == (None, None, None)
     # A task without validation data of its own validates on the same.
     del row["validation_loss"]
     assert student_of(GATED, 1, row, curve).validation == 0.25
@@ -204,4 +208,4 @@ def test_a_name_becomes_part_of_a_folder_s(name: str, expected: str) -> None:
 
 
 def test_slugs_keep_architectures_apart() -> None:
-    assert len({slug(one.name) for one in ARCHITECTURES}) == len(ARCHITECTURES)
+    assert len(set(map(slug, ARCHITECTURE_NAMES))) == len(ARCHITECTURES)

@@ -8,10 +8,20 @@ from scrambles import orthogonal, swapped_branches
 from teachers import random_side
 
 import underhood as uh
-from underhood.experiments.paper import recall_gated, recall_side
-from underhood.experiments.paper.recall_gated import ITEMS, algorithm, queried, received
-from underhood.experiments.paper.recall_side import matrices_of, oriented, structure
-from underhood.experiments.protocols.recall import accuracy_of, numbers_on_accuracy
+from underhood.experiments.paper.recall_gated import (
+    ITEMS,
+    algorithm,
+    judge_algorithm,
+    queried,
+    received,
+)
+from underhood.experiments.paper.recall_side import (
+    judge_structure,
+    matrices_of,
+    oriented,
+    structure,
+)
+from underhood.experiments.protocols.recall import accuracy_of, judge_accuracy
 from underhood.tasks import AssociativeRecall
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
@@ -80,12 +90,12 @@ def two_numbers() -> uh.GatedRNN:
 
 
 def test_the_paper_s_algorithm_is_found_in_full() -> None:
-    found = algorithm(the_paper_s(), TASK)
-    counts = {name: found[name] for name in ("neurons", "memory", "query", "other")}
+    items = algorithm(the_paper_s(), TASK)
+    counts = {name: items[name] for name in ("neurons", "memory", "query", "other")}
     assert counts == {"neurons": 9, "memory": 8, "query": 1, "other": 0}
-    assert {name: found[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
-    verdicts = recall_gated.judge([found] * 4, TASK, attention=72)
-    assert {one.verdict for one in verdicts} == {"reproduced"}
+    assert {name: items[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
+    verdicts = judge_algorithm([items] * 4, TASK, attention=72)
+    assert {number.verdict for number in verdicts} == {"reproduced"}
 
 
 def test_the_paper_s_algorithm_is_always_right() -> None:
@@ -129,50 +139,50 @@ VIOLATIONS = {
 @pytest.mark.parametrize("build", VIOLATIONS, ids=lambda build: build.__name__)
 def test_each_item_falls_where_a_network_does_otherwise(build) -> None:
     fallen, kept = VIOLATIONS[build]
-    found = algorithm(build(), TASK)
+    items = algorithm(build(), TASK)
     for name, limit in fallen.items():
-        assert found[name] < limit, name
+        assert items[name] < limit, name
     for name in kept:
-        assert found[name] == pytest.approx(1), name
+        assert items[name] == pytest.approx(1), name
     differing = {
-        one.name
-        for one in recall_gated.judge([found] * 4, TASK, attention=72)
-        if one.verdict == "differs"
+        number.name
+        for number in judge_algorithm([items] * 4, TASK, attention=72)
+        if number.verdict == "differs"
     }
     assert set(fallen) <= differing and not kept & differing
 
 
 def test_vectors_of_numbers_take_twice_the_neurons() -> None:
-    found = algorithm(two_numbers(), TASK)
-    assert (found["memory"], found["query"]) == (2 * S, 2)
+    items = algorithm(two_numbers(), TASK)
+    assert (items["memory"], items["query"]) == (2 * S, 2)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 1.0])
 def test_without_memory_or_query_nothing_is_found(decay: float) -> None:
     rnn = the_paper_s()
     weights = {name: getattr(rnn, name) for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "D")}
-    found = algorithm(uh.GatedRNN(**weights, decay=np.full(S + 1, decay)), TASK)
-    assert [found[name] for name in ITEMS] == [0] * len(ITEMS)
-    assert found["other"] == (S + 1 if decay == 0.5 else 0)
+    items = algorithm(uh.GatedRNN(**weights, decay=np.full(S + 1, decay)), TASK)
+    assert [items[name] for name in ITEMS] == [0] * len(ITEMS)
+    assert items["other"] == (S + 1 if decay == 0.5 else 0)
 
 
 def test_a_shift_of_all_values_changes_no_item() -> None:
-    found = algorithm(squared(EYE, np.tile(VALUE + 10, (S, 1)), VALUE + 10, EYE), TASK)
-    assert {name: found[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
+    items = algorithm(squared(EYE, np.tile(VALUE + 10, (S, 1)), VALUE + 10, EYE), TASK)
+    assert {name: items[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
 
 
 def test_what_y_alone_writes_hides_no_value() -> None:
     # Every y comes once, so these numbers are the same in every sequence.
     shifts = np.random.default_rng(3).normal(size=(S, 1))
-    found = algorithm(squared(EYE, VALUE + shifts, VALUE, EYE), TASK)
-    assert found["one value"] == pytest.approx(1) and found["same value"] == pytest.approx(1)
+    items = algorithm(squared(EYE, VALUE + shifts, VALUE, EYE), TASK)
+    assert items["one value"] == pytest.approx(1) and items["same value"] == pytest.approx(1)
 
 
 def test_the_best_of_the_query_neurons_counts() -> None:
     asked = np.array([SIGN, VALUE])
     apart = np.hstack([EYE, np.tile([[0, -1]], (S, 1))])
-    found = algorithm(gated(EYE, np.tile(VALUE, (S, 1)), asked, apart, apart, -EYE), TASK)
-    assert found["query"] == 2 and found["same value"] == pytest.approx(1)
+    items = algorithm(gated(EYE, np.tile(VALUE, (S, 1)), asked, apart, apart, -EYE), TASK)
+    assert items["query"] == 2 and items["same value"] == pytest.approx(1)
 
 
 def from_matrices(A: np.ndarray, B: np.ndarray) -> uh.SideGatedRNN:
@@ -189,14 +199,14 @@ def test_the_paper_s_weights_read_and_agree_as_it_says() -> None:
     A, B = np.random.default_rng(0).normal(size=(2, 11, S))
     rnn = from_matrices(A, B)
     M = matrices_of(rnn, S)
-    found = structure(rnn, M, S)
-    assert {name: found[name] for name in READS} == dict.fromkeys(READS, 1.0)
-    assert {name: found[name] for name in AGREE} == pytest.approx(dict.fromkeys(AGREE, 1.0))
-    assert (found["neurons"], found["not memory"]) == (11, 0)
+    items = structure(rnn, M, S)
+    assert {name: items[name] for name in READS} == dict.fromkeys(READS, 1.0)
+    assert {name: items[name] for name in AGREE} == pytest.approx(dict.fromkeys(AGREE, 1.0))
+    assert (items["neurons"], items["not memory"]) == (11, 0)
     # M(x, y) = Bᵀ diag(By ⊙ Ax) A; rank 1 is not a matter of the formula.
     for x, y in ((0, 0), (3, 5), (7, 2)):
         np.testing.assert_allclose(M[x, y], B.T @ np.diag(B[:, y] * A[:, x]) @ A)
-    assert found["second singular value"] > 0.3
+    assert items["second singular value"] > 0.3
 
 
 def test_signs_and_scales_of_neurons_change_no_agreement() -> None:
@@ -211,8 +221,8 @@ def test_signs_and_scales_of_neurons_change_no_agreement() -> None:
         D=rnn.D / (a * b * c),
     )
     np.testing.assert_allclose(matrices_of(scaled, S), matrices_of(rnn, S), atol=1e-12)
-    found = structure(scaled, matrices_of(scaled, S), S)
-    assert {name: found[name] for name in AGREE} == pytest.approx(dict.fromkeys(AGREE, 1.0))
+    items = structure(scaled, matrices_of(scaled, S), S)
+    assert {name: items[name] for name in AGREE} == pytest.approx(dict.fromkeys(AGREE, 1.0))
     # Other matrices do not agree.
     A, B = rng.normal(size=(2, 11, S))
     other = uh.SideGatedRNN(
@@ -222,9 +232,9 @@ def test_signs_and_scales_of_neurons_change_no_agreement() -> None:
         W_side=np.hstack([A, A]),
         D=B.T,
     )
-    found = structure(other, matrices_of(other, S), S)
-    assert found["W_side reads x"] == pytest.approx(0.5) and found["not memory"] == 1
-    assert found["W_in_x and W_side"] < 0.6 and found["D and B"] < 0.6
+    items = structure(other, matrices_of(other, S), S)
+    assert items["W_side reads x"] == pytest.approx(0.5) and items["not memory"] == 1
+    assert items["W_in_x and W_side"] < 0.6 and items["D and B"] < 0.6
 
 
 def test_attention_adds_one_positive_peak_and_nothing_else() -> None:
@@ -233,11 +243,11 @@ def test_attention_adds_one_positive_peak_and_nothing_else() -> None:
     for x in range(S):
         for y in range(S):
             np.testing.assert_array_equal(M[x, y], np.outer(EYE[y], EYE[x]))
-    found = structure(rnn, M, S)
-    assert found["second singular value"] == found["negative peak"] == 0
-    assert found["peak at (y, x)"] == 1
-    assert {name: found[name] for name in READS} == dict.fromkeys(READS, 1.0)
-    verdicts = {one.name: one.verdict for one in recall_side.judge([found] * 4)}
+    items = structure(rnn, M, S)
+    assert items["second singular value"] == items["negative peak"] == 0
+    assert items["peak at (y, x)"] == 1
+    assert {name: items[name] for name in READS} == dict.fromkeys(READS, 1.0)
+    verdicts = {number.name: number.verdict for number in judge_structure([items] * 4)}
     # The paper's students have a negative peak beside it, and attention has not.
     assert verdicts.pop("negative over positive peak") == "differs"
     assert set(verdicts.values()) == {"reproduced"}
@@ -248,15 +258,15 @@ def test_peaks_are_read_off_the_matrices() -> None:
     x, y = np.indices((S, S))
     M = np.zeros((S, S, S, S))
     M[x, y, y, x], M[x, y, (y + 1) % S, x] = 2, -1.5
-    found = structure(rnn, M, S)
-    assert found["peak at (y, x)"] == 1
-    assert found["negative peak"] == pytest.approx(0.75)
-    assert found["second singular value"] == pytest.approx(0, abs=1e-12)
+    items = structure(rnn, M, S)
+    assert items["peak at (y, x)"] == 1
+    assert items["negative peak"] == pytest.approx(0.75)
+    assert items["second singular value"] == pytest.approx(0, abs=1e-12)
     # Half of the pairs peak elsewhere; a second direction half as strong.
     M[x, y, (y + 1) % S, (x + 1) % S] = np.where(x % 2, 1.0, 4.0)
-    found = structure(rnn, M, S)
-    assert found["peak at (y, x)"] == 0.5
-    assert found["second singular value"] > 0.3
+    items = structure(rnn, M, S)
+    assert items["peak at (y, x)"] == 0.5
+    assert items["second singular value"] > 0.3
 
 
 def test_a_pair_adds_its_matrix_to_the_answers() -> None:
@@ -278,9 +288,9 @@ def test_orienting_undoes_swaps_and_keeps_the_function() -> None:
     swapped = swapped_branches(straight, rng)
     exchanged = np.any(swapped.W_in_x != straight.W_in_x, axis=1)
     assert exchanged.any() and not exchanged.all()
-    found = oriented(swapped, S)
+    items = oriented(swapped, S)
     for name in ("W_in_m", "W_in_x", "W_side", "D"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(straight, name))
+        np.testing.assert_array_equal(getattr(items, name), getattr(straight, name))
     # A network of no such form keeps its function too.
     rnn = random_side(rng, 2 * S, 7, S, (0.0, 0.5, 1.0))
     turned = oriented(rnn, S)
@@ -299,8 +309,8 @@ def test_orienting_undoes_swaps_and_keeps_the_function() -> None:
     ],
 )
 def test_every_student_must_be_right_on_every_sequence(accuracies, expected: str) -> None:
-    rows = [{"accuracy": one, "accuracy, pruned": 1.0} for one in accuracies]
-    trained, pruned = numbers_on_accuracy(rows)
+    rows = [{"accuracy": share, "accuracy, pruned": 1.0} for share in accuracies]
+    trained, pruned = judge_accuracy(rows)
     assert trained.verdict == expected
     assert pruned.verdict == ("reproduced" if len(rows) >= 4 else "not judged")
-    assert trained.value == min(0.0 if one is None else one for one in accuracies)
+    assert trained.value == min(share or 0.0 for share in accuracies)

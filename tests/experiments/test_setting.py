@@ -1,6 +1,7 @@
-"""Parts of an experiment: in their order in one process, side by side on an engine."""
+"""Parts of an experiment: in their order, or side by side on a concurrent engine."""
 
 import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,15 +13,21 @@ from underhood.sweeps.engines import Local
 PATIENCE = 10.0
 
 
+@dataclass(frozen=True)
+class Concurrent(Local):
+    """An engine whose runs are best trained at the same time."""
+
+    concurrent: bool = True
+
+
 def setting(tmp_path, engine=None) -> tuple[Setting, list[float]]:
-    told: list[float] = []
-    return Setting(
-        "smoke", None, tmp_path, lambda done, total: told.append(done / total), engine
-    ), told
+    shares: list[float] = []
+    tick = lambda done, total: shares.append(done / total)  # noqa: E731
+    return Setting("smoke", None, tmp_path, tick, engine or Local()), shares
 
 
 def test_parts_come_in_their_order_and_share_the_progress(tmp_path) -> None:
-    own, told = setting(tmp_path)
+    whole, shares = setting(tmp_path)
     begun = []
 
     def part(name: str):
@@ -32,18 +39,18 @@ def test_parts_come_in_their_order_and_share_the_progress(tmp_path) -> None:
 
         return call
 
-    assert own.each([(1, part("a")), (3, part("b"))]) == ["A", "B"]
+    assert whole.each([(1, part("a")), (3, part("b"))]) == ["A", "B"]
     assert begun == [("a", True), ("b", True)]
-    assert told == [0.125, 0.25, 0.625, 1.0]
+    assert shares == [0.125, 0.25, 0.625, 1.0]
 
 
 def test_an_experiment_without_parts(tmp_path) -> None:
-    own, told = setting(tmp_path)
-    assert own.each([]) == [] and told == []
+    whole, shares = setting(tmp_path)
+    assert whole.each([]) == [] and shares == []
 
 
-def test_on_an_engine_parts_run_side_by_side(tmp_path) -> None:
-    own, told = setting(tmp_path, Local())
+def test_on_a_concurrent_engine_parts_run_side_by_side(tmp_path) -> None:
+    whole, shares = setting(tmp_path, Concurrent())
     # None gets past it before all are there.
     meeting = threading.Barrier(3)
     first_may_end = threading.Event()
@@ -60,19 +67,19 @@ def test_on_an_engine_parts_run_side_by_side(tmp_path) -> None:
 
         return call
 
-    assert own.each([(1, part(number)) for number in range(3)]) == [0, 1, 2]
-    assert sorted(told)[-1] == pytest.approx(1)
+    assert whole.each([(1, part(number)) for number in range(3)]) == [0, 1, 2]
+    assert sorted(shares)[-1] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("engine", [None, Local()])
+@pytest.mark.parametrize("engine", [Local(), Concurrent()])
 def test_what_a_part_raises_is_raised(tmp_path, engine) -> None:
-    own, _ = setting(tmp_path, engine)
+    whole, _ = setting(tmp_path, engine)
 
     def fails(inner: Setting) -> int:
         raise BadInput("no such thing")
 
     with pytest.raises(BadInput, match="no such thing"):
-        own.each([(1, fails), (1, lambda inner: 1)])
+        whole.each([(1, fails), (1, lambda inner: 1)])
 
 
 def test_calls_are_given_back_as_they_end() -> None:
@@ -82,7 +89,7 @@ def test_calls_are_given_back_as_they_end() -> None:
         assert second_is_over.wait(PATIENCE)
         return 1
 
-    found = side_by_side({"first": first, "second": lambda: 2})
-    assert next(found) == ("second", 2)
+    answers = side_by_side({"first": first, "second": lambda: 2})
+    assert next(answers) == ("second", 2)
     second_is_over.set()
-    assert list(found) == [("first", 1)]
+    assert list(answers) == [("first", 1)]

@@ -5,15 +5,14 @@ import numpy as np
 import pytest
 
 from underhood.experiments.protocols.sizes import (
-    ALONE,
     CLOSE,
     FLOOR,
-    Sweep,
+    SizePlan,
     from_here_on,
-    judge,
+    judge_sizes,
     numbers_of,
+    sized_student,
     steepest_fall,
-    students_of,
 )
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe, Run
@@ -87,13 +86,13 @@ def lucky(size: int, earlier: int) -> dict[int, list[float]]:
     ],
 )
 def test_sizes_up_to_twice_the_predicted_are_reproduced(values, expected) -> None:
-    found = numbers_of("neurons", COUNTS, planted(values), PREDICTED, 4)
-    assert {one.name: one.value for one in found} == {
+    numbers = numbers_of("neurons", COUNTS, planted(values), PREDICTED)
+    assert {number.name: number.value for number in numbers} == {
         f"{name}, neurons": value for name, value in expected.items()
     }
-    assert {one.verdict for one in found} == {"reproduced"}
-    assert {one.rule for one in found} == {"12 ≤ neurons ≤ 24"}
-    assert {one.paper for one in found} == {PREDICTED}
+    assert {number.verdict for number in numbers} == {"reproduced"}
+    assert {number.rule for number in numbers} == {"12 ≤ neurons ≤ 24"}
+    assert {number.paper for number in numbers} == {PREDICTED}
 
 
 @pytest.mark.parametrize(
@@ -117,36 +116,41 @@ def test_sizes_up_to_twice_the_predicted_are_reproduced(values, expected) -> Non
     ],
 )
 def test_other_sizes_differ(values, expected) -> None:
-    found = numbers_of("neurons", COUNTS, planted(values), PREDICTED, 4)
-    assert {one.name.split(",")[0]: one.verdict for one in found} == expected
+    numbers = numbers_of("neurons", COUNTS, planted(values), PREDICTED)
+    assert {number.name.split(",")[0]: number.verdict for number in numbers} == expected
 
 
 def test_three_seeds_are_not_judged() -> None:
     for size in (9, 12):
-        found = numbers_of("neurons", COUNTS, planted(falling_at(size))[:, :3], PREDICTED, 3)
-        assert [one.value for one in found] == [size] * 3
-        assert {one.verdict for one in found} == {"not judged"}
+        numbers = numbers_of("neurons", COUNTS, planted(falling_at(size))[:, :3], PREDICTED)
+        assert [number.value for number in numbers] == [size] * 3
+        assert {number.verdict for number in numbers} == {"not judged"}
 
 
 def test_close_to_the_largest_students_counts_as_computing_the_function() -> None:
     nearly = {**falling_at(18), 12: [0.99 * CLOSE * GOOD] * 4}
     not_quite = {**falling_at(18), 12: [1.01 * CLOSE * GOOD] * 4}
     for values, size in ((nearly, 12), (not_quite, 18)):
-        _, smallest, settled = numbers_of("neurons", COUNTS, planted(values), PREDICTED, 4)
+        _, smallest, settled = numbers_of("neurons", COUNTS, planted(values), PREDICTED)
         assert smallest.value == settled.value == size
 
 
+def plan(neurons: tuple[int, ...], gates: tuple[int, ...] = ()) -> SizePlan:
+    return SizePlan(TASK, (PREDICTED, GATES), neurons, gates, 4, Recipe(steps=10), 0)
+
+
 def test_the_two_axes_of_a_sweep() -> None:
-    plan = Sweep((6, 12), (3, 9), 4, Recipe(steps=7))
-    sizes = plan.sizes(predicted=10)
-    assert sizes == {6: (6, 6), 12: (12, 12), ALONE + 3: (20, 3), ALONE + 9: (20, 9)}
-    assert Sweep((6, 12), (), 4, Recipe(steps=7)).sizes(10) == {6: (6, 6), 12: (12, 12)}
-    student = students_of(TASK, sizes)(ALONE + 3, key=jax.random.key(0))
-    assert (student.neurons, student.gate_width) == (20, 3)
+    both = plan((6, 12), (3, 9))
+    assert both.sizes == ((6, 6), (12, 12), (2 * PREDICTED, 3), (2 * PREDICTED, 9))
+    assert plan((6, 12)).sizes == ((6, 6), (12, 12))
+    # A width is the place of a size, counted from 1.
+    assert list(both.widths) == [1, 2, 3, 4]
+    student = sized_student(TASK, both.sizes)(3, key=jax.random.key(0))
+    assert (student.neurons, student.gate_width) == (2 * PREDICTED, 3)
     assert (student.d_in, student.d_out) == (TASK.d_in, TASK.d_out)
 
 
-def run_of(excess: dict[int, list[float | None]]) -> Run:
+def run_of(excess: list[list[float | None]]) -> Run:
     """A run whose members have these excesses over the best attention, None where lost."""
     rows = tuple(
         {
@@ -154,77 +158,67 @@ def run_of(excess: dict[int, list[float | None]]) -> Run:
             "width": width,
             "loss": None if above is None else TASK.best_loss + above * TASK.scale,
         }
-        for width, values in excess.items()
+        for width, values in enumerate(excess, 1)
         for seed, above in enumerate(values)
     )
     return Run(rows, np.array([5, 10]), np.ones((len(rows), 2)), [])
 
 
-def judged(excess: dict[int, list[float | None]], gates: tuple[int, ...] = ()):
-    plan = Sweep(COUNTS, gates, 4, Recipe(steps=10))
-    run = run_of(excess)
-    return judge(run, plan.sizes(PREDICTED), TASK, plan, PREDICTED, GATES, 4)
+def outcome_of(excess: dict[int, list[float | None]], gates: dict[int, list[float]] | None = None):
+    gates = gates or {}
+    run = run_of([*excess.values(), *gates.values()])
+    return judge_sizes(run, plan(tuple(excess), tuple(gates)), 4)
 
 
 def test_a_sweep_is_judged_by_excesses_over_the_best_attention() -> None:
-    found = judged(falling_at(12))
-    assert [one.value for one in found.numbers] == [12, 12, 12]
-    assert [one.verdict for one in found.numbers] == ["reproduced"] * 3
-    rows = {row["neurons"]: row for row in found.rows}
+    outcome = outcome_of(falling_at(12))
+    assert [number.value for number in outcome.numbers] == [12, 12, 12]
+    assert [number.verdict for number in outcome.numbers] == ["reproduced"] * 3
+    rows = {row["neurons"]: row for row in outcome.rows}
     assert rows[9]["median"] == pytest.approx(BAD)
     assert rows[12]["median"] == pytest.approx(GOOD)
     assert (rows[9]["compute it"], rows[12]["compute it"]) == ("0 of 4", "4 of 4")
     assert (rows[9]["below 1e-3"], rows[12]["below 1e-3"]) == ("0 of 4", "4 of 4")
-    np.testing.assert_array_equal(found.arrays["sizes"], [[n, n] for n in COUNTS])
-    np.testing.assert_array_equal(found.arrays["predicted"], [PREDICTED, GATES])
-    np.testing.assert_allclose(found.arrays["excess"], planted(falling_at(12)), rtol=1e-6)
-    assert (found.seeds, found.steps) == ((0, 1, 2, 3), 10)
+    np.testing.assert_array_equal(outcome.arrays["sizes"], [[n, n] for n in COUNTS])
+    np.testing.assert_array_equal(outcome.arrays["predicted"], [PREDICTED, GATES])
+    np.testing.assert_allclose(outcome.arrays["excess"], planted(falling_at(12)), rtol=1e-6)
+    assert (list(outcome.seeds), outcome.steps) == ([0, 1, 2, 3], 10)
 
 
 def test_losses_below_the_best_attention_s_are_noise() -> None:
-    found = judged({**falling_at(12), 24: [-1e-3, GOOD, GOOD, GOOD]})
-    assert found.arrays["excess"][COUNTS.index(24), 0] == FLOOR
-    assert [one.verdict for one in found.numbers] == ["reproduced"] * 3
+    outcome = outcome_of({**falling_at(12), 24: [-1e-3, GOOD, GOOD, GOOD]})
+    assert outcome.arrays["excess"][COUNTS.index(24), 0] == FLOOR
+    assert [number.verdict for number in outcome.numbers] == ["reproduced"] * 3
 
 
 def test_a_lost_member_found_nothing() -> None:
     # One of four changes no median; three of four do, and the size no longer counts.
-    one, three = ([None] * lost + [GOOD] * (4 - lost) for lost in (1, 3))
-    found = judged({**falling_at(12), 12: one})
-    assert [number.value for number in found.numbers] == [12, 12, 12]
-    row = next(row for row in found.rows if row["neurons"] == 12)
+    few, many = ([None] * lost + [GOOD] * (4 - lost) for lost in (1, 3))
+    outcome = outcome_of({**falling_at(12), 12: few})
+    assert [number.value for number in outcome.numbers] == [12, 12, 12]
+    row = next(row for row in outcome.rows if row["neurons"] == 12)
     # It counts as one that answers zero.
     assert row["highest"] == (TASK.zero_loss - TASK.best_loss) / TASK.scale
     assert row["compute it"] == "3 of 4"
     np.testing.assert_array_equal(
-        np.isnan(found.arrays["excess"][COUNTS.index(12)]), [True, False, False, False]
+        np.isnan(outcome.arrays["excess"][COUNTS.index(12)]), [True, False, False, False]
     )
-    found = judged({**falling_at(12), 12: three})
-    assert [number.value for number in found.numbers] == [18, 12, 18]
+    outcome = outcome_of({**falling_at(12), 12: many})
+    assert [number.value for number in outcome.numbers] == [18, 12, 18]
 
 
 def test_rows_find_their_place_whatever_their_order() -> None:
-    run = run_of(lucky(24, 12))
+    run = run_of(list(lucky(24, 12).values()))
     shuffled = [run.rows[place] for place in np.random.default_rng(0).permutation(len(run.rows))]
-    plan = Sweep(COUNTS, (), 4, Recipe(steps=10))
-    found = judge(
-        Run(tuple(shuffled), run.steps, run.losses, []),
-        plan.sizes(PREDICTED),
-        TASK,
-        plan,
-        PREDICTED,
-        GATES,
-        4,
-    )
-    assert [one.value for one in found.numbers] == [24, 12, 24]
+    outcome = judge_sizes(Run(tuple(shuffled), run.steps, run.losses, []), plan(COUNTS), 4)
+    assert [number.value for number in outcome.numbers] == [24, 12, 24]
 
 
 def test_gate_outputs_are_an_axis_of_their_own() -> None:
     # Neurons fall at 24 and gate outputs at 9, each axis with a floor of its own.
-    gates = (6, 9, 12)
-    alone = {ALONE + m: [1e-9 if m >= 9 else 5e-5] * 4 for m in gates}
-    found = judged({**falling_at(24), **alone}, gates)
-    assert [(one.name, one.value, one.paper) for one in found.numbers] == [
+    alone = {gates: [1e-9 if gates >= 9 else 5e-5] * 4 for gates in (6, 9, 12)}
+    outcome = outcome_of(falling_at(24), alone)
+    assert [(number.name, number.value, number.paper) for number in outcome.numbers] == [
         ("fall, neurons", 24, 12),
         ("smallest, neurons", 24, 12),
         ("median, neurons", 24, 12),
@@ -232,8 +226,8 @@ def test_gate_outputs_are_an_axis_of_their_own() -> None:
         ("smallest, gate outputs", 9, 9),
         ("median, gate outputs", 9, 9),
     ]
-    assert {one.verdict for one in found.numbers} == {"reproduced"}
-    last = {row["gate outputs"]: row for row in found.rows[len(COUNTS) :]}
+    assert {number.verdict for number in outcome.numbers} == {"reproduced"}
+    last = {row["gate outputs"]: row for row in outcome.rows[len(COUNTS) :]}
     assert {row["neurons"] for row in last.values()} == {2 * PREDICTED}
     # 5e-5 would be close enough to the largest of the neurons' axis, but is not to its own.
     assert (last[6]["compute it"], last[9]["compute it"]) == ("0 of 4", "4 of 4")

@@ -6,7 +6,7 @@ import pytest
 from teachers import random_gated
 
 import underhood as uh
-from underhood.experiments.paper.table2 import PAPER, at_query, of_one
+from underhood.experiments.paper.table2 import TABLE2_PAPER, blind_queries, describe_student
 from underhood.tasks import InContextRegression
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -27,7 +27,7 @@ def test_answers_at_a_query_do_not_change_when_query_neurons_read_no_y() -> None
     assert np.all(np.asarray(xs)[:, -1, TASK.d_x :] == 0)
     for seed in range(3):
         rnn = network(seed)
-        before, after = jax.vmap(rnn)(xs), jax.vmap(at_query(rnn, TASK.d_x))(xs)
+        before, after = jax.vmap(rnn)(xs), jax.vmap(blind_queries(rnn, TASK.d_x))(xs)
         np.testing.assert_allclose(after[:, -1], before[:, -1], rtol=1e-12, atol=1e-12)
         # Earlier tokens have a y, which the query neurons of the first network read.
         assert np.max(np.abs(after[:, :-1] - before[:, :-1])) > 0.1
@@ -38,7 +38,7 @@ def test_only_what_query_neurons_read_of_y_goes() -> None:
     query = np.asarray(rnn.decay) == 0
     assert query.any() and not query.all()
     kept = {name: np.array(getattr(rnn, name)) for name in ("W_in_m", "W_in_x")}
-    blind = at_query(rnn, TASK.d_x)
+    blind = blind_queries(rnn, TASK.d_x)
     for name, W in kept.items():
         expected = W.copy()
         expected[query, TASK.d_x : -1] = 0
@@ -51,13 +51,13 @@ def test_only_what_query_neurons_read_of_y_goes() -> None:
 
 @pytest.mark.parametrize("form", ["minimal", "full"])
 def test_a_compiled_gradient_step_has_the_table_s_coefficients(form: str) -> None:
-    found = of_one(uh.compile(TASK.best_attention(), "gated_rnn", form).layer, TASK)
-    assert [found[name] for name in PAPER] == pytest.approx([STEP] * 3, rel=1e-12)
+    row = describe_student(uh.compile(TASK.best_attention(), "gated_rnn", form).layer, TASK)
+    assert [row[name] for name in TABLE2_PAPER] == pytest.approx([STEP] * 3, rel=1e-12)
     for name in ("residual", "residual_at_query", "not attention", "attention - GD"):
         # The square root of rounding.
-        assert found[name] < 1e-7, name
+        assert row[name] < 1e-7, name
     # W*xxᵀ: every product of a y and an x.
-    assert found["memory neurons"] == TASK.d_x * TASK.d_y
+    assert row["memory neurons"] == TASK.d_x * TASK.d_y
 
 
 def test_what_a_network_does_with_the_y_of_its_query_is_told_apart() -> None:
@@ -66,16 +66,16 @@ def test_what_a_network_does_with_the_y_of_its_query_is_told_apart() -> None:
     weights = {name: np.array(getattr(built, name)) for name in names}
     # Query neurons that pass on x + y/10.
     weights["W_in_x"][weights["decay"] == 0, TASK.d_x] += 0.1
-    found = of_one(uh.GatedRNN(**weights), TASK)
-    assert found["residual"] > 1e-3
-    assert found["residual_at_query"] < 1e-7 and found["attention - GD"] < 1e-7
+    row = describe_student(uh.GatedRNN(**weights), TASK)
+    assert row["residual"] > 1e-3
+    assert row["residual_at_query"] < 1e-7 and row["attention - GD"] < 1e-7
 
 
 def test_another_step_size_is_at_its_distance() -> None:
     longer = uh.LinearAttention(
         1.1 * TASK.best_attention().W_V, TASK.best_attention().W_K, TASK.best_attention().W_Q
     )
-    found = of_one(uh.compile(longer).layer, TASK)
-    assert [found[name] for name in PAPER] == pytest.approx([1.1 * STEP] * 3)
-    assert found["attention - GD"] == pytest.approx(0.1)
-    assert found["residual"] < 1e-7
+    row = describe_student(uh.compile(longer).layer, TASK)
+    assert [row[name] for name in TABLE2_PAPER] == pytest.approx([1.1 * STEP] * 3)
+    assert row["attention - GD"] == pytest.approx(0.1)
+    assert row["residual"] < 1e-7

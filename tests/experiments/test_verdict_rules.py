@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from underhood.experiments.running.rules import (
-    alike,
     apart,
     below,
     equal,
@@ -15,6 +14,7 @@ from underhood.experiments.running.rules import (
     median_near,
     no_more_than,
     ordered,
+    similar,
 )
 
 LOW, HIGH = [1.0, 1.1, 1.2, 1.3], [2.0, 2.2, 2.4, 2.6]
@@ -62,16 +62,16 @@ def test_groups_are_apart_where_their_quartiles_are(lower, upper, expected: bool
     ],
 )
 def test_an_order_holds_beyond_the_spread_of_the_seeds(lower, upper, least, expected) -> None:
-    found = ordered("n", lower, upper, paper="above", least=least)
-    assert found.verdict == expected
-    assert found.value == pytest.approx(np.median(upper) / np.median(lower))
-    assert found.seeds == min(len(lower), len(upper))
-    assert f"> {least:g}" in found.rule
-    assert (found.name, found.paper) == ("n", "above")
+    number = ordered("n", lower, upper, paper="above", least=least)
+    assert number.verdict == expected
+    assert number.value == pytest.approx(np.median(upper) / np.median(lower))
+    assert number.seeds == min(len(lower), len(upper))
+    assert f"> {least:g}" in number.rule
+    assert (number.name, number.paper) == ("n", "above")
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "factor", "expected"),
+    ("first", "second", "factor", "expected"),
     [
         # Within the factor, apart or not, either way round.
         (LOW, HIGH, 2.1, "reproduced"),
@@ -86,11 +86,11 @@ def test_an_order_holds_beyond_the_spread_of_the_seeds(lower, upper, least, expe
         (LOW, HIGH[:3], 1.0, "not judged"),
     ],
 )
-def test_groups_are_alike_within_a_factor_or_their_spread(one, other, factor, expected) -> None:
-    found = alike("n", one, other, factor, paper="equal")
-    assert found.verdict == expected
-    assert found.value == pytest.approx(np.median(other) / np.median(one))
-    assert found.seeds == min(len(one), len(other))
+def test_groups_are_alike_within_a_factor_or_their_spread(first, second, factor, expected) -> None:
+    number = similar("n", first, second, factor, paper="equal")
+    assert number.verdict == expected
+    assert number.value == pytest.approx(np.median(second) / np.median(first))
+    assert number.seeds == min(len(first), len(second))
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_groups_are_alike_within_a_factor_or_their_spread(one, other, factor, ex
     ],
 )
 def test_below_a_line_means_three_quarters_of_the_seeds(values, line, expected) -> None:
-    found = below("n", values, line, paper="below")
-    assert found.verdict == expected
-    assert found.value == np.median(values)
-    assert found.seeds == len(values)
+    number = below("n", values, line, paper="below")
+    assert number.verdict == expected
+    assert number.value == np.median(values)
+    assert number.seeds == len(values)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_below_a_line_means_three_quarters_of_the_seeds(values, line, expected) 
     ],
 )
 def test_a_count_is_equal_if_its_median_is(values, expected: str) -> None:
-    found = equal("n", values, 14)
-    assert found.verdict == expected
-    assert (found.value, found.paper, found.seeds) == (np.median(values), 14, len(values))
+    number = equal("n", values, 14)
+    assert number.verdict == expected
+    assert (number.value, number.paper, number.seeds) == (np.median(values), 14, len(values))
 
 
 @pytest.mark.parametrize(
@@ -145,25 +145,25 @@ def test_a_count_is_equal_if_its_median_is(values, expected: str) -> None:
     ],
 )
 def test_a_median_is_near_within_a_share_of_the_target(values, target, expected) -> None:
-    found = median_near("n", values, target, 0.02, paper=1)
-    assert found.verdict == expected
-    assert (found.value, found.seeds) == (np.median(values), len(values))
-    assert f"spread {np.std(values):.1e}" in found.rule
+    number = median_near("n", values, target, 0.02, paper=1)
+    assert number.verdict == expected
+    assert (number.value, number.seeds) == (np.median(values), len(values))
+    assert f"spread {np.std(values):.1e}" in number.rule
 
 
 def test_four_seeds_are_enough_everywhere() -> None:
     for count, judged in ((3, False), (4, True)):
         low, high = [1.0] * count, [2.0] * count
-        found = [
+        numbers = [
             ordered("n", low, high, paper=""),
-            alike("n", low, low, 1.0, paper=""),
+            similar("n", low, low, 1.0, paper=""),
             below("n", low, 2.0, paper=""),
             equal("n", low, 1),
             median_near("n", low, 1.0, 0.1, paper=1),
             no_more_than("n", low, 1.0, what="n"),
         ]
-        assert [one.verdict == "reproduced" for one in found] == [judged] * len(found)
-        assert [one.verdict == "not judged" for one in found] == [not judged] * len(found)
+        assert [number.verdict == "reproduced" for number in numbers] == [judged] * len(numbers)
+        assert [number.verdict == "not judged" for number in numbers] == [not judged] * len(numbers)
 
 
 def test_a_median_is_held_against_its_limit_from_four_seeds_on() -> None:

@@ -7,9 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from explorer_cases import (
+    TIME,
+    WIDTH,
+    attention_of,
+    drawn_settings,
+    layer_of,
+    padded,
+    special_sources,
+)
 
 import underhood as uh
-from underhood.layers import GatedRNN, SideGatedRNN
 from underhood.layers.base.layer import Layer
 from underhood.layers.base.recurrence import linear_recurrence
 from underhood.report import bundle
@@ -27,7 +35,6 @@ FORMS = {
     "minimal": ("gated_rnn", "minimal"),
     "side": ("side_gated_rnn", "minimal"),
 }
-SIZES = (1, 2, 3, 4, 6)
 
 
 def page_text() -> str:
@@ -38,7 +45,7 @@ def page_text() -> str:
     colours = "; ".join(f"--{name}: #{3 * str(number)}" for number, name in enumerate(COLOURS))
     style = f":root {{ {colours} }} " + bundle.asset("explorer.css")
     hashes = (
-        f"{kind}-src '{bundle.digest(text)}'"
+        f"{kind}-src '{bundle.policy_hash(text)}'"
         for kind, text in (("script", script), ("style", style))
     )
     policy = "; ".join(("default-src 'none'", *hashes))
@@ -107,44 +114,11 @@ DRAW = """cases => cases.map((settings) => {
 })"""
 
 
-def special_sources():
-    """Weights that ranks and singular vectors find hard: (W_V, W_K, W_Q)."""
-    rng = np.random.default_rng(0)
-    for d in SIZES:
-        eye, ones = np.eye(d), np.ones((d, d))
-        square = rng.normal(size=(d, d))
-        yield "repeated singular values", eye, 2 * eye, eye
-        yield "repeated entries", ones, ones, square
-        yield "zero", 0 * eye, 0 * eye, 0 * eye
-        yield "values zero", 0 * eye, square, square
-        yield "queries zero", square, square, 0 * eye
-        yield "only the keys invertible", ones, square, rng.normal(size=(d, d))
-        yield "values like keys", square, square, eye
-        yield "tiny", 1e-9 * square, 1e-9 * eye, square
-        W_K = rng.normal(size=(d, d)).round(1)
-        W_K[0] = 0
-        yield "product of lower rank", square, W_K, rng.normal(size=(d, d)).round(1)
-        graded = 10.0 ** -np.arange(d)[:, None] * square
-        yield "graded", graded, square, eye
-    W = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    yield "overlap of two", W[:4].copy(), W[2:5].copy(), rng.normal(size=(3, 6))
-    yield "no overlap", W[:3].copy(), W[3:].copy(), rng.normal(size=(3, 6))
-    yield "more rows than columns", *rng.normal(size=(3, 5, 2))
-
-
-def drawn_settings():
-    for d in SIZES:
-        for preset in ("random", "deficient", "gd")[: 2 + (d > 1)]:
-            for T, seed, low in ((1, 0, 0), (9, 1, d // 2), (24, 999_999, max(d - 1, 0))):
-                ranks = {"rankV": low, "rankK": d - low if seed else d}
-                yield dict(d=d, T=T, preset=preset, seed=seed, dx=max(d // 2, 1), **ranks)
-
-
 @pytest.fixture(scope="module")
 def cases(shared):
     """Every form of every source, as [name, case, what the browser made of it]."""
     rng = np.random.default_rng(1)
-    sources = [(str(one), draw) for one, draw in zip_drawn(shared)]
+    sources = [(str(settings), draw) for settings, draw in zip_drawn(shared)]
     for name, *weights in special_sources():
         names = ("W_V", "W_K", "W_Q")
         draw = {key: W.tolist() for key, W in zip(names, weights, strict=True)}
@@ -160,40 +134,6 @@ def zip_drawn(page):
     return zip(settings, page.evaluate(DRAW, settings), strict=True)
 
 
-def attention_of(case) -> uh.LinearAttention:
-    return uh.LinearAttention(*(np.array(case[name], float) for name in ("W_V", "W_K", "W_Q")))
-
-
-# The largest that occur. Zeros up to them are tokens, neurons and gates that change nothing, and
-# JAX compiles one shape instead of a hundred.
-TIME, WIDTH, NEURONS, GATES = 24, 6, 42, 36
-
-
-def padded(numbers, *shape: int) -> np.ndarray:
-    array = np.asarray(numbers, float)
-    if array.size == 0:
-        return np.zeros(shape)
-    return np.pad(array, [(0, new - old) for old, new in zip(array.shape, shape, strict=True)])
-
-
-def layer_of(network, d: int) -> Layer:
-    """The browser's weights in the Python layer."""
-    decay, D = padded(network["decay"], NEURONS), padded(network["D"], WIDTH, GATES)
-    if "W_side" in network:
-        gates = {
-            name: padded(network[name], NEURONS, WIDTH) for name in ("W_in_m", "W_in_x", "W_side")
-        }
-        return SideGatedRNN(**gates, decay=decay, D=padded(network["D"], WIDTH, NEURONS))
-    inputs = {}
-    for name in ("W_in_m", "W_in_x"):
-        # The column of the constant stays the last.
-        W = np.reshape(network[name], (-1, d + 1))
-        columns = padded(W[:, :-1], NEURONS, WIDTH), padded(W[:, -1:], NEURONS, 1)
-        inputs[name] = np.hstack(columns)
-    outputs = {name: padded(network[name], GATES, NEURONS) for name in ("W_out_m", "W_out_x")}
-    return GatedRNN(**inputs, **outputs, decay=decay, D=D)
-
-
 @eqx.filter_jit
 def streamed(layer: Layer, xs: jax.Array) -> tuple[jax.Array, jax.Array]:
     """States and outputs of the Python layer."""
@@ -205,11 +145,11 @@ def attended(attention: uh.LinearAttention, xs: jax.Array) -> jax.Array:
     return attention(xs)
 
 
-def close(found, expected, *, relative: float = 1e-10) -> bool:
-    found, expected = np.asarray(found, float), np.asarray(expected, float)
+def close(actual, expected, *, relative: float = 1e-10) -> bool:
+    actual, expected = np.asarray(actual, float), np.asarray(expected, float)
     scale = max(float(np.max(np.abs(expected), initial=0.0)), 1.0)
-    return found.shape == expected.shape and bool(
-        np.max(np.abs(found - expected), initial=0.0) <= relative * scale
+    return actual.shape == expected.shape and bool(
+        np.max(np.abs(actual - expected), initial=0.0) <= relative * scale
     )
 
 
@@ -232,7 +172,9 @@ def test_sizes_roles_and_refusals_are_those_of_compile(cases):
             "parameters": expected.parameters,
         }
         assert built["counts"] == sizes, name
-        assert [(one["kind"], one["label"]) for one in built["roles"]] == list(expected.roles), name
+        assert [(role["kind"], role["label"]) for role in built["roles"]] == list(expected.roles), (
+            name
+        )
     assert refusals > 20
 
 
@@ -294,8 +236,8 @@ def test_sizes_against_d(shared):
         for d in range(1, 9):
             source = uh.LinearAttention(*rng.normal(size=(3, d, d)))
             built = uh.compile(source, target=target, form=python_form)
-            found = shared.evaluate(f"window.underTest.genericCounts('{form}', {d})")
-            assert found == {
+            counts = shared.evaluate(f"window.underTest.genericCounts('{form}', {d})")
+            assert counts == {
                 "neurons": built.neurons,
                 "gates": built.gate_width,
                 "parameters": built.parameters,
@@ -310,10 +252,10 @@ def test_singular_values(shared):
     matrices += [np.zeros(shape) for shape in shapes] + [1e150 * W for W in matrices[:7]]
     script = "list => list.map((W) => window.underTest.plainNumbers("
     script += "window.underTest.fullSvd(window.underTest.matrixFromRows(W))))"
-    for W, found in zip(
+    for W, parts in zip(
         matrices, shared.evaluate(script, [W.tolist() for W in matrices]), strict=True
     ):
-        U, s, V = (np.array(found[name]) for name in "UsV")
+        U, s, V = (np.array(parts[name]) for name in "UsV")
         exact = np.linalg.svd(W, compute_uv=False)
         tolerance = 1e-13 * max(exact[0], 1e-300)
         assert np.allclose(s, exact, rtol=0, atol=tolerance)
@@ -323,10 +265,10 @@ def test_singular_values(shared):
 
 
 def test_the_gradient_step_is_the_tasks_own(shared):
-    settings = [one for one in drawn_settings() if one["preset"] == "gd" and one["T"] > 1]
-    for one, draw in zip(settings, shared.evaluate(DRAW, settings), strict=True):
-        d_x, d_y = one["dx"], one["d"] - one["dx"]
-        best = uh.tasks.InContextRegression(d_x, d_y, one["T"] - 1).best_attention()
+    settings = [case for case in drawn_settings() if case["preset"] == "gd" and case["T"] > 1]
+    for case, draw in zip(settings, shared.evaluate(DRAW, settings), strict=True):
+        d_x, d_y = case["dx"], case["d"] - case["dx"]
+        best = uh.tasks.InContextRegression(d_x, d_y, case["T"] - 1).best_attention()
         for name in ("W_V", "W_K", "W_Q"):
             assert np.allclose(draw[name], getattr(best, name), rtol=1e-15, atol=0)
         xs = np.array(draw["inputs"])

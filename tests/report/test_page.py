@@ -48,7 +48,7 @@ def opened(browser, address: str, **options):
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
-    page.on("request", lambda one: one.url != address and complaints.append(one.url))
+    page.on("request", lambda asked: asked.url != address and complaints.append(asked.url))
     page.goto(address)
     page.wait_for_selector(READY)
     return page, complaints
@@ -76,8 +76,8 @@ def chart(page, claim: str, place: int = 0):
 
 def test_every_section_is_there_and_every_chart_is_drawn(page) -> None:
     drawn = page.evaluate(DRAWN)
-    assert [one for one in drawn if not one["marks"]] == []
-    assert {one["claim"] for one in drawn} == set(EXPERIMENTS)
+    assert [chart for chart in drawn if not chart["marks"]] == []
+    assert {chart["claim"] for chart in drawn} == set(EXPERIMENTS)
     for name in EXPERIMENTS:
         section = page.locator(f"section[data-claim={name}]")
         assert section.locator(".claimed").is_visible()
@@ -93,7 +93,7 @@ def test_it_fits_the_screen_and_stays_quiet(chromium, address, width: int, schem
     )
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert [one for one in page.evaluate(DRAWN) if not one["marks"]] == []
+    assert [chart for chart in page.evaluate(DRAWN) if not chart["marks"]] == []
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"report_{width}_{scheme}.png", full_page=True)
     for name in ("figure2", "recall_side"):
@@ -191,11 +191,11 @@ def test_plots_are_read_by_keyboard_alone(page) -> None:
     plot.locator(".chart-tools button").last.focus()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.classList.contains('plot')")
-    told = []
+    said = []
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
         page.keyboard.press(key)
-        told.append(plot.locator(".chart-told").text_content())
-    assert all(told) and len(set(told)) >= 4
+        said.append(plot.locator(".chart-told").text_content())
+    assert all(said) and len(set(said)) >= 4
     first = ticks(plot)
     page.keyboard.press("+")
     assert ticks(plot) != first
@@ -207,12 +207,12 @@ def test_plots_are_read_by_keyboard_alone(page) -> None:
 def test_block_pictures_and_the_film_are_read_by_keyboard(page) -> None:
     weights = chart(page, "figure2", 1)
     weights.locator(".panels").focus()
-    told = []
+    said = []
     for key in ("ArrowRight", "ArrowDown", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
-        told.append(weights.locator(".chart-told").text_content())
-    assert told[0].startswith("λ [1, 1] (memory 1)")
-    assert told[2].startswith("W_in_m [2, 1] (memory 2, x 1)")
+        said.append(weights.locator(".chart-told").text_content())
+    assert said[0].startswith("λ [1, 1] (memory 1)")
+    assert said[2].startswith("W_in_m [2, 1] (memory 2, x 1)")
     film = page.locator("[data-claim=figure2] figure", has=page.locator(".film-bar"))
     slider = film.locator("input[type=range]")
     slider.focus()

@@ -12,9 +12,10 @@ import safetensors.numpy
 from underhood.cli.entry import main
 from underhood.experiments.registry import EXPERIMENTS, Experiment
 from underhood.experiments.running import display
-from underhood.experiments.running.display import Display
-from underhood.experiments.running.outcomes import FORMAT, Outcome, Result, judge, plain, write
+from underhood.experiments.running.display import ExperimentsDisplay
+from underhood.experiments.running.outcomes import Outcome, judge_outcome
 from underhood.experiments.running.rules import at_most
+from underhood.results.files import FORMAT, Result, plain_json, write_result
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def made(monkeypatch) -> list[int]:
 
     def run(setting) -> Outcome:
         runs.append(1)
-        return Outcome((at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4),))
+        return Outcome(numbers=[at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4)])
 
     monkeypatch.setitem(EXPERIMENTS, "table3", Experiment("is quick", run, {}))
     return runs
@@ -41,27 +42,27 @@ def test_arrays_lie_beside_the_result_and_are_listed_with_their_shapes(tmp_path)
         "a/losses": np.array([[1.0, np.nan], [2.0, 3.0]]),
         # Neither in C's order nor with any axis.
         "turned": np.arange(6.0).reshape(2, 3).T,
-        "one": np.array(7.0),
+        "scalar": np.array(7.0),
     }
-    told = write(result_of(arrays=arrays), tmp_path)
+    written = write_result(result_of(arrays=arrays), tmp_path)
     read = json.loads((tmp_path / "table3" / "result.json").read_text(encoding="utf-8"))
-    assert read == told
+    assert read == written
     assert read["format"] == FORMAT
-    assert read["arrays"] == {"steps": [3], "a/losses": [2, 2], "turned": [3, 2], "one": []}
+    assert read["arrays"] == {"steps": [3], "a/losses": [2, 2], "turned": [3, 2], "scalar": []}
     loaded = safetensors.numpy.load_file(tmp_path / "table3" / "arrays.safetensors")
     assert loaded.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(loaded[name], array)
         assert loaded[name].dtype == array.dtype
     # Nothing else, no half-written file either.
-    held = sorted(one.name for one in (tmp_path / "table3").iterdir())
+    held = sorted(path.name for path in (tmp_path / "table3").iterdir())
     assert held == ["arrays.safetensors", "result.json"]
 
 
 def test_a_result_without_arrays_writes_none(tmp_path) -> None:
-    told = write(result_of(), tmp_path)
-    assert told["arrays"] == {}
-    assert [one.name for one in (tmp_path / "table3").iterdir()] == ["result.json"]
+    written = write_result(result_of(), tmp_path)
+    assert written["arrays"] == {}
+    assert [path.name for path in (tmp_path / "table3").iterdir()] == ["result.json"]
 
 
 def test_numbers_are_json_s_and_what_is_not_finite_is_null(tmp_path) -> None:
@@ -69,7 +70,9 @@ def test_numbers_are_json_s_and_what_is_not_finite_is_null(tmp_path) -> None:
         {"seed": np.int64(3), "loss": np.float32(0.5), "lost": np.nan, "holds": np.True_},
         {"seed": 4, "loss": np.inf, "lost": -np.inf, "holds": np.bool_(False)},
     )
-    write(result_of(rows=rows, provenance={"seconds": np.float64(1.25), 7: (np.nan,)}), tmp_path)
+    write_result(
+        result_of(rows=rows, provenance={"seconds": np.float64(1.25), 7: (np.nan,)}), tmp_path
+    )
     text = (tmp_path / "table3" / "result.json").read_text(encoding="utf-8")
     assert "NaN" not in text and "Infinity" not in text
     read = json.loads(text)
@@ -97,18 +100,19 @@ def test_numbers_are_json_s_and_what_is_not_finite_is_null(tmp_path) -> None:
     ],
 )
 def test_plain_values_are_of_python_s_kinds(value, expected) -> None:
-    found = plain(value)
-    assert found == expected and type(found) is type(expected)
+    result = plain_json(value)
+    assert result == expected and type(result) is type(expected)
 
 
 def test_smoke_results_are_not_judged() -> None:
-    outcome = Outcome((at_most("n", 1.0, 2.0, what="n", paper=1, seeds=4),), seeds=(0, 1), steps=7)
+    number = at_most("n", 1.0, 2.0, what="n", paper=1, seeds=4)
+    outcome = Outcome(numbers=[number], seeds=range(2), steps=7)
     for scale, verdict in (("quick", "reproduced"), ("smoke", "not judged")):
-        found = judge("table3", scale, outcome, 1.239, asked=2)
-        assert found.verdict == found.numbers[0].verdict == verdict
-        told = {name: found.provenance[name] for name in ("seeds", "asked", "steps", "seconds")}
-        assert told == {"seeds": [0, 1], "asked": 2, "steps": 7, "seconds": 1.24}
-        assert found.provenance["training"] == []
+        result = judge_outcome("table3", scale, outcome, 1.239, asked=2)
+        assert result.verdict == result.numbers[0].verdict == verdict
+        origin = {name: result.provenance[name] for name in ("seeds", "asked", "steps", "seconds")}
+        assert origin == {"seeds": [0, 1], "asked": 2, "steps": 7, "seconds": 1.24}
+        assert result.provenance["training"] == []
 
 
 def complaint(capsys) -> str:
@@ -151,7 +155,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path, capsys, made) -
     (tmp_path / "notes.txt").write_text("mine")
     assert reproduce(tmp_path) == 2
     assert "notes.txt" in complaint(capsys)
-    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"] and not made
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"] and not made
 
 
 def test_a_folder_with_results_may_hold_other_files_too(tmp_path, capsys, made) -> None:
@@ -217,7 +221,7 @@ def clock(monkeypatch) -> list[float]:
 
 
 def test_without_a_terminal_every_experiment_has_two_lines(capsys, clock) -> None:
-    with Display({"a": 60, "b": 20}) as shown:
+    with ExperimentsDisplay({"a": 60, "b": 20}) as shown:
         tick = shown.start("a")
         for done in range(50):
             tick(done, 50)
@@ -239,17 +243,17 @@ def seconds(left: str) -> float:
 
 
 def test_the_time_left_falls_as_shares_grow(clock, capsys) -> None:
-    shown = Display({"a": 80, "b": 20})
+    shown = ExperimentsDisplay({"a": 80, "b": 20})
     # 100 s, in whole minutes.
     assert seconds(shown.left()) == 120
     tick = shown.start("a")
     clock[0] = 20
     # Early on the budget less what has passed; then what the share foretells.
-    told = []
+    lefts = []
     for share in (0.1, 0.25, 0.5, 0.8, 1.0):
         tick(share, 1)
-        told.append(seconds(shown.left()))
-    assert told == [80, 80, 40, 25, 20]
+        lefts.append(seconds(shown.left()))
+    assert lefts == [80, 80, 40, 25, 20]
     # Half of its budget was enough: the other will need half of its own.
     clock[0] = 40
     shown.finish("a", "reproduced")
@@ -269,7 +273,7 @@ def test_the_time_left_falls_as_shares_grow(clock, capsys) -> None:
     ("done", "total", "share"), [(3, 2, 1), (-1, 2, 0), (0, 0, 1), (1, 4, 0.25)]
 )
 def test_shares_stay_between_nothing_and_all(done, total, share, capsys) -> None:
-    shown = Display({"a": 10})
+    shown = ExperimentsDisplay({"a": 10})
     shown.start("a")(done, total)
     assert shown.shares["a"] == share
     capsys.readouterr()
@@ -285,7 +289,7 @@ def test_a_terminal_shows_a_table_instead_of_lines(monkeypatch, clock) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "stderr", terminal)
-    with Display({"first": 60, "second": 30}) as shown:
+    with ExperimentsDisplay({"first": 60, "second": 30}) as shown:
         shown.start("first")(1, 2)
         clock[0] = 20
         shown.finish("first", "reproduced")
@@ -305,7 +309,7 @@ def test_a_terminal_shows_a_table_instead_of_lines(monkeypatch, clock) -> None:
 def test_the_table_has_a_line_per_experiment_and_one_for_all(capsys, clock) -> None:
     from rich.console import Console
 
-    shown = Display({"first": 60, "second": 30})
+    shown = ExperimentsDisplay({"first": 60, "second": 30})
     shown.start("first")
     console = Console(width=80, file=io.StringIO())
     console.print(shown.table())

@@ -1,37 +1,39 @@
-"""The experiments by name; a new one is a file and a line here."""
+"""The experiments by name; a new one is a file in paper/ and a line here.
+
+Its claim is a record in `results/claims.py`, its figure a line in `report/figures.py`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from underhood.experiments.paper import (
-    figure2,
-    figure3a,
-    figure3b,
-    figure3c,
-    figure4a,
-    figure4b,
-    figure6,
-    lstm_weights,
-    optimal_step,
-    recall_gated,
-    recall_side,
-    reverse,
-    table1,
-    table2,
-    table3,
+from underhood.experiments.paper.figure2 import reproduce_figure2
+from underhood.experiments.paper.figure3 import (
+    reproduce_figure3a,
+    reproduce_figure3b,
+    reproduce_figure3c,
 )
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.paper.figure4 import reproduce_figure4a, reproduce_figure4b
+from underhood.experiments.paper.figure6 import reproduce_figure6
+from underhood.experiments.paper.lstm_weights import reproduce_lstm_weights
+from underhood.experiments.paper.optimal_step import reproduce_optimal_step
+from underhood.experiments.paper.recall_gated import reproduce_recall_gated
+from underhood.experiments.paper.recall_side import reproduce_recall_side
+from underhood.experiments.paper.reverse import reproduce_reverse
+from underhood.experiments.paper.table1 import reproduce_table1
+from underhood.experiments.paper.table2 import reproduce_table2
+from underhood.experiments.paper.table3 import reproduce_table3
+from underhood.experiments.running import Outcome, Setting
+from underhood.results.claims import CLAIMS
 
 SCALES = ("smoke", "quick", "paper")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A claim, the function that tests it, and its budget of seconds.
+    """A claim, the function that tests it, and its budget of seconds by scale.
 
-    smoke and quick on two cores, paper on one H200; runs that another experiment has trained
-    before are counted there.
+    Budgets are for two cores at smoke and quick scale, and for one H200 at paper scale. A run that
+    several experiments share counts for the first.
     """
 
     claim: str
@@ -39,84 +41,25 @@ class Experiment:
     budget: dict[str, int]
 
 
-def seconds(smoke: int, quick: int, paper: int) -> dict[str, int]:
-    return {"smoke": smoke, "quick": quick, "paper": paper}
-
+SENTENCES = {claim.name: claim.sentence for claim in CLAIMS}
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "table1": Experiment(
-        "A trained gated RNN computes its linear-attention teacher's function.",
-        table1.run,
-        seconds(10, 110, 1100),
-    ),
-    "figure2": Experiment(
-        "After pruning, the learned weights show the compact construction's blocks.",
-        figure2.run,
-        seconds(5, 10, 200),
-    ),
-    "figure3a": Experiment(
-        "Identification needs mild overparametrisation.",
-        figure3a.run,
-        seconds(10, 55, 700),
-    ),
-    "figure3b": Experiment(
-        "Low-rank teachers are learned in fewer neurons.",
-        figure3b.run,
-        seconds(10, 30, 1100),
-    ),
-    "figure3c": Experiment(
-        "In-context regression is learned around the low-rank construction's size.",
-        figure3c.run,
-        seconds(10, 60, 160),
-    ),
-    "figure4a": Experiment(
-        "Gated RNNs mimic attention best, then LRUs with gates; LSTMs and GRUs do not.",
-        figure4a.run,
-        seconds(40, 120, 3700),
-    ),
-    "figure4b": Experiment(
-        "Nonlinear RNNs learn in context better than one gradient step; the GRU is best.",
-        figure4b.run,
-        seconds(30, 165, 2400),
-    ),
-    "figure6": Experiment(
-        "Training and validation loss of all architectures against parameters.",
-        figure6.run,
-        seconds(5, 5, 60),
-    ),
-    "table2": Experiment(
-        "The regression RNN implements one step of gradient descent.",
-        table2.run,
-        seconds(10, 60, 120),
-    ),
-    "table3": Experiment(
-        "Layers that each kind of network needs to implement Eq. 2 and attention.",
-        table3.run,
-        seconds(10, 20, 40),
-    ),
-    "lstm_weights": Experiment(
-        "The two LSTM weight tables: one layer is attention, two are a gated RNN.",
-        lstm_weights.run,
-        seconds(5, 10, 20),
-    ),
-    "reverse": Experiment(
-        "Attention with decay and biases implements linear RNNs and gated RNNs.",
-        reverse.run,
-        seconds(5, 5, 10),
-    ),
-    "optimal_step": Experiment(
-        "The best learning rate of one gradient step is 1/(σₓ²(n + dₓ − 1/5)).",
-        optimal_step.run,
-        seconds(5, 10, 30),
-    ),
-    "recall_gated": Experiment(
-        "Associative recall with output gating: one neuron per y, smaller than attention.",
-        recall_gated.run,
-        seconds(10, 30, 60),
-    ),
-    "recall_side": Experiment(
-        "Associative recall with side gating: attention with a second, negative peak.",
-        recall_side.run,
-        seconds(10, 30, 60),
-    ),
+    name: Experiment(SENTENCES[name], run, dict(zip(SCALES, seconds, strict=True)))
+    for name, run, *seconds in (
+        ("table1", reproduce_table1, 10, 110, 1100),
+        ("figure2", reproduce_figure2, 5, 10, 200),
+        ("figure3a", reproduce_figure3a, 10, 55, 700),
+        ("figure3b", reproduce_figure3b, 10, 30, 1100),
+        ("figure3c", reproduce_figure3c, 10, 60, 160),
+        ("figure4a", reproduce_figure4a, 40, 120, 3700),
+        ("figure4b", reproduce_figure4b, 30, 165, 2400),
+        ("figure6", reproduce_figure6, 5, 5, 60),
+        ("table2", reproduce_table2, 10, 60, 120),
+        ("table3", reproduce_table3, 10, 20, 40),
+        ("lstm_weights", reproduce_lstm_weights, 5, 10, 20),
+        ("reverse", reproduce_reverse, 5, 5, 10),
+        ("optimal_step", reproduce_optimal_step, 5, 10, 30),
+        ("recall_gated", reproduce_recall_gated, 10, 30, 60),
+        ("recall_side", reproduce_recall_side, 10, 30, 60),
+    )
 }

@@ -2,11 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from underhood.common.files import Json
 from underhood.report.charts import Film, Groups, Matrices, Matrix
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
 
 # Inches, as wide as a page's text.
 WIDTH = 7.2
@@ -16,82 +21,83 @@ MANY = 20
 
 
 def tallest(chart: Matrices) -> float:
-    """The height of a row of panels when all of them fill the page's width."""
+    """Return the height of a row of panels when all of them fill the page's width."""
     first = chart.panels[: chart.across]
-    across = sum(max(one.values.shape[1], 2) for one in first)
-    down = max(one.values.shape[0] for one in first)
+    across = sum(max(panel.values.shape[1], 2) for panel in first)
+    down = max(panel.values.shape[0] for panel in first)
     return float(np.clip(0.8 * WIDTH * down / max(across, 1), 0.55, 2.4)) + 0.25
 
 
-def pictures(band: Any, chart: Matrices | Film) -> None:
-    """Rows of block pictures under their common title; of a film some frames."""
+def draw_pictures(band: "SubFigure", chart: Matrices | Film) -> None:
+    """Draw rows of block pictures under their common title; of a film some frames."""
     band.suptitle(chart.title, fontsize=7)
     if isinstance(chart, Matrices):
         panels, across = list(chart.panels), chart.across
         largest = greatest(panels) if chart.together else None
-        shapes = [one.values.shape[1] for one in panels[:across]]
+        shapes = [panel.values.shape[1] for panel in panels[:across]]
         # Room for a title over the narrowest.
-        shapes = [max(one, 0.12 * sum(shapes)) for one in shapes]
+        shapes = [max(width, 0.12 * sum(shapes)) for width in shapes]
     else:
         picked = np.unique(np.linspace(0, len(chart.frames) - 1, FRAMES).astype(int))
         panels = [
-            replace(what, title=chart.names[t], rows=((what.title, what.values.shape[0]),))
+            replace(panel, title=chart.names[t], rows=((panel.title, panel.values.shape[0]),))
             for row in (1, 2)
             for t in picked
-            for what in [chart.frames[t][row]]
+            for panel in [chart.frames[t][row]]
         ]
         across, largest, shapes = len(picked), greatest(panels), [1] * len(picked)
     if len(panels) > MANY:
-        mosaic(band.subplots(), panels, across)
+        draw_mosaic(band.subplots(), panels, across)
         return
     down = -(-len(panels) // across)
     axes = band.subplots(down, across, squeeze=False, width_ratios=shapes)
     for axis in axes.ravel()[len(panels) :]:
         axis.axis("off")
-    for axis, one in zip(axes.ravel(), panels, strict=False):
-        matrix(axis, one, largest)
+    for axis, panel in zip(axes.ravel(), panels, strict=False):
+        draw_matrix(axis, panel, largest)
 
 
-def mosaic(axis: Any, panels: list[Matrix], across: int) -> None:
-    """Many small panels of one shape as one picture, two empty cells between them."""
-    tall, wide = (max(one.values.shape[side] for one in panels) + 2 for side in (0, 1))
+def draw_mosaic(axis: "Axes", panels: list[Matrix], across: int) -> None:
+    """Draw many small panels of one shape as one picture, two empty cells between them."""
+    tall, wide = (max(panel.values.shape[side] for panel in panels) + 2 for side in (0, 1))
     down = -(-len(panels) // across)
     cells = np.full((down * tall, across * wide), np.nan)
-    for place, one in enumerate(panels):
+    for place, panel in enumerate(panels):
         top, left = place // across * tall + 2, place % across * wide
-        rows, columns = one.values.shape
-        cells[top : top + rows, left : left + columns] = one.values
-        axis.text(left - 0.5, top - 0.7, one.title, fontsize=4)
+        rows, columns = panel.values.shape
+        cells[top : top + rows, left : left + columns] = panel.values
+        axis.text(left - 0.5, top - 0.7, panel.title, fontsize=4)
     reach = greatest(panels)
     axis.imshow(cells, cmap="RdBu", vmin=-reach, vmax=reach, aspect="equal")
     axis.axis("off")
 
 
 def greatest(panels: list[Matrix]) -> float:
-    return max(float(np.max(np.abs(one.values), initial=0)) for one in panels) or 1.0
+    """Return the largest absolute entry; 1 where all are zero."""
+    return max(float(np.max(np.abs(panel.values), initial=0)) for panel in panels) or 1.0
 
 
-def matrix(axis: Any, one: Matrix, largest: float | None) -> None:
-    """One block picture; groups are named at its sides and parted by lines."""
-    reach = largest or greatest([one])
-    axis.imshow(one.values, cmap="RdBu", vmin=-reach, vmax=reach, aspect="equal")
+def draw_matrix(axis: "Axes", panel: Matrix, largest: float | None) -> None:
+    """Draw a block picture; groups are named at its sides and parted by lines."""
+    reach = largest or greatest([panel])
+    axis.imshow(panel.values, cmap="RdBu", vmin=-reach, vmax=reach, aspect="equal")
     # Ticks would take most of the time, and there is nothing to measure.
     axis.set_axis_off()
-    rows, columns = one.values.shape
-    frame = {"color": "black", "linewidth": 0.4, "clip_on": False}
+    rows, columns = panel.values.shape
+    frame: Json = {"color": "black", "linewidth": 0.4, "clip_on": False}
     axis.plot(
         [-0.5, columns - 0.5, columns - 0.5, -0.5, -0.5],
         [-0.5, -0.5, rows - 0.5, rows - 0.5, -0.5],
         **frame,
     )
-    axis.set_title(f"{one.title} ±{reach:.2g}".strip(), fontsize=6, pad=2)
-    beside = {"textcoords": "offset points", "fontsize": 5, "annotation_clip": False}
-    for name, start, end in spans(one.rows):
+    axis.set_title(f"{panel.title} ±{reach:.2g}".strip(), fontsize=6, pad=2)
+    beside: Json = {"textcoords": "offset points", "fontsize": 5, "annotation_clip": False}
+    for name, start, end in spans(panel.rows):
         middle = (-0.5, (start + end) / 2 - 0.5)
         axis.annotate(name, middle, (-2, 0), rotation=90, ha="right", va="center", **beside)
         if start:
             axis.plot([-0.5, columns - 0.5], [start - 0.5] * 2, **frame)
-    for name, start, end in spans(one.columns):
+    for name, start, end in spans(panel.columns):
         middle = ((start + end) / 2 - 0.5, rows - 0.5)
         axis.annotate(name, middle, (0, -2), ha="center", va="top", **beside)
         if start:
@@ -99,7 +105,7 @@ def matrix(axis: Any, one: Matrix, largest: float | None) -> None:
 
 
 def spans(groups: Groups) -> Iterator[tuple[str, int, int]]:
-    """Where each group starts and ends."""
+    """Yield the name of each group, and where it starts and ends."""
     start = 0
     for name, count in groups:
         yield name, start, start + count

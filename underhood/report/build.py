@@ -4,15 +4,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from underhood.common.files import write_atomically
 from underhood.report.charts import Figure, NoFigure
-from underhood.report.drawing import FORMATS, draw, write
+from underhood.report.drawing import FORMATS, draw
 from underhood.report.figures import figure_of
-from underhood.report.page import MARK, page
-from underhood.results.files import Entry, Found
+from underhood.report.page import MARK, page_text
+from underhood.results.files import RESULT, Entry, Results
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltReport:
     """What was written, and the claims that have no figure, with the reason."""
 
     page: Path
@@ -22,57 +23,54 @@ class Built:
 
 
 def build(
-    found: Found,
+    results: Results,
     output: Path,
     *,
     for_print: bool = True,
     beside: bool = True,
     renew: Collection[str] | None = None,
-) -> Built:
-    """The page, and with `for_print` figures as PDF, SVG and PNG.
+) -> BuiltReport:
+    """Write the page, and with `for_print` figures as PDF, SVG and PNG.
 
     beside   NAME/figure.* beside every result; otherwise PAGE_figures/NAME/figure.* beside the page
-    renew    print figures of these experiments alone, and of them what is missing or older than the
-             result; None: of all, always
+    renew    draw figures for print of these experiments only, where they are missing or older than
+             the result; None: of all, always
     """
     figures: dict[str, Figure] = {}
     without: dict[str, str] = {}
     drawn: list[Path] = []
-    for entry in found.entries:
+    for entry in results.entries:
         name = entry.result["experiment"]
         try:
             figure = figure_of(entry.folder, entry.result)
             if for_print and (renew is None or (name in renew and outdated(entry.folder))):
-                drawn += draw(place_of(entry, output, beside), figure, titled(entry))
+                title = f"{name} ({entry.result['scale']} scale)"
+                drawn += draw(figure_folder(entry, output, beside), figure, title)
             figures[name] = figure
         except NoFigure as reason:
             without[name] = str(reason)
-    text = page(found, figures, without).encode()
-    write(output, text)
-    return Built(output, len(text), tuple(drawn), without)
+    text = page_text(results, figures, without).encode()
+    write_atomically(output, text)
+    return BuiltReport(output, len(text), tuple(drawn), without)
 
 
-def place_of(entry: Entry, output: Path, beside: bool) -> Path:
-    """The folder of a result's figures."""
+def figure_folder(entry: Entry, output: Path, beside: bool) -> Path:
+    """Return the folder of a result's figures, and make it if need be."""
     if beside:
         return entry.folder
-    place = output.parent / f"{output.stem}_figures" / entry.folder.name
-    place.mkdir(parents=True, exist_ok=True)
-    return place
+    folder = output.parent / f"{output.stem}_figures" / entry.folder.name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def outdated(folder: Path) -> bool:
-    """Whether a figure for print is missing, or was drawn before the result was written."""
-    written = (folder / "result.json").stat().st_mtime_ns
+    """Tell whether a figure for print is missing, or older than the result."""
+    written = (folder / RESULT).stat().st_mtime_ns
     figures = [folder / f"figure.{kind}" for kind in FORMATS]
-    return not all(one.exists() and one.stat().st_mtime_ns >= written for one in figures)
-
-
-def titled(entry: Entry) -> str:
-    return f"{entry.result['experiment']} ({entry.result['scale']} scale)"
+    return not all(path.exists() and path.stat().st_mtime_ns >= written for path in figures)
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is a page of ours, which may be replaced."""
+    """Tell whether a file is a page of ours, which may be replaced."""
     with open(path, "rb") as file:
         return MARK.encode() in file.read(1000)

@@ -1,8 +1,8 @@
-"""The page's scripts and styles, each put together into one text that a hash can vouch for.
+"""The page's scripts and styles, each joined into one text that a hash identifies.
 
 Scripts are ES modules that import one another by lines `import { name } from "./file.js";`. Here
-they are laid end to end in the order of their imports, without those lines and without the word
-`export`; so top-level names are unique over all files, which a test checks.
+they are joined in the order of their imports, without those lines and without the word `export`. So
+top-level names must be unique over all files, which a test checks.
 """
 
 import base64
@@ -13,17 +13,17 @@ from importlib.resources import files
 
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([a-z_]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export ", re.MULTILINE)
-STYLES = ("page.css", "explorer.css")
+STYLE_SHEETS = ("page.css", "explorer.css")
 
 
 def asset(name: str) -> str:
-    """A file of `report/assets`."""
+    """Return the text of a file of `report/assets`."""
     return files("underhood.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 @cache
 def script(first: str = "page.js") -> str:
-    """One module with everything that a file needs, what is needed before what needs it."""
+    """Return one module with all that a file needs, each part after what it imports."""
     parts: list[str] = []
     done: set[str] = set()
 
@@ -42,22 +42,22 @@ def script(first: str = "page.js") -> str:
 
 @cache
 def style() -> str:
-    """All styles."""
-    return "\n".join(asset(name) for name in STYLES)
+    """Return all styles."""
+    return "\n".join(asset(name) for name in STYLE_SHEETS)
 
 
-def digest(text: str) -> str:
-    """What a Content-Security-Policy names an inline script or style by."""
+def policy_hash(text: str) -> str:
+    """Return the name of an inline script or style in a Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def policy() -> str:
-    """Nothing from anywhere, and no script or style but ours."""
+    """Return a policy that allows no request, and no script or style but ours."""
     return "; ".join(
         (
             "default-src 'none'",
-            f"script-src '{digest(script())}'",
-            f"style-src '{digest(style())}'",
+            f"script-src '{policy_hash(script())}'",
+            f"style-src '{policy_hash(style())}'",
             "base-uri 'none'",
             "form-action 'none'",
         )

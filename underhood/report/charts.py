@@ -1,4 +1,4 @@
-"""What figures are made of; matplotlib draws them (`drawing.py`), and the page (charts.js).
+"""What figures are made of; `drawing.py` draws them for print, charts.js on the page.
 
 Plot       lines, points or bars over two axes, with bands and reference lines
 Matrices   block pictures side by side: blue positive, red negative, nothing at zero
@@ -8,11 +8,11 @@ Colours are numbers into one palette that colour-blind readers tell apart; dashe
 the same again.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from underhood.common.files import Json
 
 # Okabe and Ito's colours, without the yellow that white paper swallows.
 PALETTE = (
@@ -30,7 +30,7 @@ Groups = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Axis:
-    """`names` stand at 0, 1, 2, … where an axis counts things instead of measuring."""
+    """An axis; `names`, if given, stand at 0, 1, 2, …"""
 
     label: str
     log: bool = False
@@ -39,7 +39,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """One line or cloud; `low` and `high` are its band. Series of one name are toggled together."""
+    """One line, cloud or row of bars; `low` and `high` are its band.
+
+    mark    line, points, both or bars
+    colour  place in the PALETTE
+    Series of one name are switched on and off together.
+    """
 
     name: str
     x: np.ndarray
@@ -54,7 +59,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Line:
-    """What theory or the paper says, across the whole plot."""
+    """A straight line across the plot: what theory or the paper says."""
 
     label: str
     at: float
@@ -74,7 +79,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Matrix:
-    """`rows` and `columns` name groups of neighbours by their counts: (("memory", 10), …)."""
+    """A block picture; `rows` and `columns` name groups of neighbours: (("memory", 10), …)."""
 
     title: str
     values: np.ndarray
@@ -84,7 +89,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Matrices:
-    """Panels, so many in a row; with `together` one scale of colours holds for all."""
+    """Panels, `across` in a row; with `together` all have one scale of colours."""
 
     title: str
     panels: tuple[Matrix, ...]
@@ -116,91 +121,77 @@ class Figure:
     caption: str
 
 
-def described(chart: Chart) -> str:
-    """A text alternative: what is drawn, of what, over which range."""
+def alt_text(chart: Chart) -> str:
+    """Return a text alternative: what is drawn, and over which range."""
     if isinstance(chart, Plot):
-        names = list(dict.fromkeys(one.name for one in chart.series))
-        told = f"{chart.title}: {chart.y.label} against {chart.x.label}"
-        told += f"; {listed(names)}" if names else ""
-        values = [one.y[np.isfinite(one.y)] for one in chart.series]
-        values = [one for one in values if one.size]
-        if values:
-            low, high = min(one.min() for one in values), max(one.max() for one in values)
-            told += f"; values from {low:.3g} to {high:.3g}"
+        text = f"{chart.title}: {chart.y.label} against {chart.x.label}"
+        if chart.series:
+            text += f"; {shortened(list(dict.fromkeys(curve.name for curve in chart.series)))}"
+            values = np.concatenate([curve.y for curve in chart.series])
+            values = values[np.isfinite(values)]
+            if values.size:
+                text += f"; values from {values.min():.3g} to {values.max():.3g}"
         lines = [f"{line.label} at {line.at:.3g}" for line in chart.lines]
-        return told + (f"; lines: {listed(lines)}." if lines else ".")
-    panels: Iterable[Matrix] = chart.panels if isinstance(chart, Matrices) else chart.frames[0]
-    told = listed([f"{one.title or 'panel'} ({sized(one.values)})" for one in panels])
-    if isinstance(chart, Film):
-        return f"{chart.title}: {told}, in {len(chart.frames)} frames."
-    return f"{chart.title}: {told}."
+        return text + (f"; lines: {shortened(lines)}." if lines else ".")
+    panels = chart.panels if isinstance(chart, Matrices) else chart.frames[0]
+    text = shortened(
+        [
+            f"{panel.title or 'panel'} ({' by '.join(map(str, panel.values.shape))})"
+            for panel in panels
+        ]
+    )
+    frames = f", in {len(chart.frames)} frames" if isinstance(chart, Film) else ""
+    return f"{chart.title}: {text}{frames}."
 
 
-def listed(names: list[str], most: int = 12) -> str:
-    """At most so many names, and how many more there are."""
+def shortened(names: list[str], most: int = 12) -> str:
+    """Return at most so many names in one text, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def sized(values: np.ndarray) -> str:
-    return " by ".join(str(size) for size in values.shape)
-
-
-def encoded(chart: Chart) -> dict[str, Any]:
-    """The chart for the page: short numbers, nothing where there is none."""
+def encode_chart(chart: Chart) -> Json:
+    """Return the chart for the page: numbers with few digits, None where there is none."""
+    common: Json = {"title": chart.title, "alt": alt_text(chart)}
     if isinstance(chart, Plot):
-        return {
+        return common | {
             "kind": "plot",
-            "title": chart.title,
-            "alt": described(chart),
             "x": vars(chart.x),
             "y": vars(chart.y),
             "lines": [vars(line) for line in chart.lines],
             "series": [
                 {
-                    **vars(one),
-                    **{
-                        name: numbers(getattr(one, name))
-                        for name in ("x", "y", "low", "high")
-                        if getattr(one, name) is not None
-                    },
+                    name: short_numbers(value) if isinstance(value, np.ndarray) else value
+                    for name, value in vars(curve).items()
                 }
-                for one in chart.series
+                for curve in chart.series
             ],
         }
-    common = {"title": chart.title, "alt": described(chart)}
     if isinstance(chart, Matrices):
         return common | {
             "kind": "matrices",
             "across": chart.across,
             "together": chart.together,
-            "panels": [panel(one) for one in chart.panels],
+            "panels": [encode_matrix(panel) for panel in chart.panels],
         }
     return common | {
         "kind": "film",
         "names": list(chart.names),
-        "frames": [[panel(one) for one in frame] for frame in chart.frames],
+        "frames": [[encode_matrix(panel) for panel in frame] for frame in chart.frames],
     }
 
 
-def panel(matrix: Matrix) -> dict[str, Any]:
+def encode_matrix(matrix: Matrix) -> Json:
     rows, columns = matrix.values.shape
-    return {
-        "title": matrix.title,
-        "shape": [rows, columns],
-        "values": numbers(matrix.values.ravel(), 3),
-        "rows": matrix.rows,
-        "columns": matrix.columns,
-    }
+    values = short_numbers(matrix.values, 3)
+    return {**vars(matrix), "shape": [rows, columns], "values": values}
 
 
-def numbers(values: Any, digits: int = 5) -> list[float | int | None]:
-    """Significant digits as few as a screen can show."""
-    found: list[float | int | None] = []
+def short_numbers(values: np.ndarray, digits: int = 5) -> list[float | int | None]:
+    """Return numbers with so many significant digits; None for those that are not finite."""
+    short: list[float | int | None] = []
     for value in np.asarray(values, float).ravel():
-        if not np.isfinite(value):
-            found.append(None)
-            continue
-        short = float(f"{value:.{digits}g}")
-        found.append(int(short) if short == int(short) and abs(short) < 1e15 else short)
-    return found
+        number = float(f"{value:.{digits}g}") if np.isfinite(value) else None
+        whole = number is not None and number == int(number) and abs(number) < 1e15
+        short.append(int(number) if number is not None and whole else number)
+    return short

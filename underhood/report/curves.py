@@ -1,19 +1,20 @@
 """Figures made of curves: losses, λ, sizes, coefficients."""
 
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from underhood.common.files import Json
 from underhood.report.charts import Axis, Figure, Line, Plot, Series
 
 Arrays = dict[str, np.ndarray]
 
 POINTS = 150
-UPDATES = Axis("updates")
+UPDATES, TRAINING_LOSS = Axis("updates"), Axis("training loss", log=True)
 
 
-# What table1's numbers are called in pictures.
-NUMBERS = {
+# What table1's numbers are called in figures.
+NUMBER_LABELS = {
     "loss": "loss",
     "score_kv": "1 − R² of key-values",
     "score_q": "1 − R² of queries",
@@ -22,60 +23,59 @@ NUMBERS = {
 
 
 def thinned(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """At most POINTS of each curve."""
+    """Return at most POINTS of each curve."""
     kept = np.unique(np.linspace(0, len(steps) - 1, min(POINTS, len(steps))).astype(int))
     return steps[kept], losses[..., kept]
 
 
-def losses(arrays: Arrays, title: str, lines: tuple[Line, ...] = ()) -> Plot:
-    """Training loss against updates, one line for every student."""
+def median_and_range(
+    groups: Iterable[Sequence[float] | np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return median, lowest and highest of each group; NaN for an empty group."""
+    filled = [group if len(group) else [np.nan] for group in groups]
+    medians, lowest, highest = (
+        np.array([measure(group) for group in filled]) for measure in (np.median, np.min, np.max)
+    )
+    return medians, lowest, highest
+
+
+def loss_curves(arrays: Arrays) -> Plot:
+    """Plot training loss against updates, a line for every student."""
     steps, curves = thinned(arrays["steps"], arrays["losses"])
     series = tuple(
         Series(f"seed {seed}", steps, curve, colour=seed % 8, dashed=seed >= 8)
         for seed, curve in enumerate(curves)
     )
-    return Plot(title, UPDATES, Axis("training loss", log=True), series, lines)
+    return Plot("Loss of every student", UPDATES, TRAINING_LOSS, series)
 
 
 def spectrum(decay: np.ndarray) -> Plot:
-    """λ of every neuron, sorted, one line for every student."""
+    """Plot λ of every neuron, sorted, for every student."""
     neurons = np.arange(1, decay.shape[1] + 1)
     series = tuple(
-        Series(
-            f"seed {seed}",
-            neurons,
-            np.sort(one)[::-1],
-            mark="points",
-            colour=seed % 8,
-        )
-        for seed, one in enumerate(decay)
+        Series(f"seed {seed}", neurons, np.sort(row)[::-1], mark="points", colour=seed % 8)
+        for seed, row in enumerate(decay)
     )
     return Plot("Where λ ended", Axis("neuron, sorted by λ"), Axis("λ"), series)
 
 
-def table1(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """The four numbers stage by stage, the losses, and λ."""
+def stages_figure(arrays: Arrays, result: Json) -> Figure:
+    """Show table1: the four numbers stage by stage, the losses, and λ."""
     rows = result["rows"]
     stages = tuple(dict.fromkeys(str(row["stage"]) for row in rows))
-    numbers = {one["name"]: one.get("paper") for one in result["numbers"]}
+    x = np.arange(len(stages))
     series = []
-    for colour, (name, paper) in enumerate(numbers.items()):
+    for colour, number in enumerate(result["numbers"]):
+        name, paper = number["name"], number.get("paper")
         groups = [
             [row[name] for row in rows if row["stage"] == stage and row.get(name) is not None]
             for stage in stages
         ]
-        middle, low, high = (
-            np.array([of(one) if one else np.nan for one in groups])
-            for of in (np.median, np.min, np.max)
-        )
-        x = np.arange(len(stages))
-        label = NUMBERS.get(name, name)
-        series.append(Series(label, x, middle, low, high, mark="points", colour=colour))
+        label = NUMBER_LABELS.get(name, name)
+        series.append(Series(label, x, *median_and_range(groups), mark="points", colour=colour))
         if isinstance(paper, int | float):
             level = np.full(len(stages), float(paper))
-            series.append(
-                Series(f"{label}, paper", x, level, mark="line", colour=colour, dashed=True)
-            )
+            series.append(Series(f"{label}, paper", x, level, colour=colour, dashed=True))
     stage_plot = Plot(
         "The paper's four numbers at every stage",
         Axis("stage", names=stages),
@@ -83,15 +83,15 @@ def table1(arrays: Arrays, result: dict[str, Any]) -> Figure:
         tuple(series),
     )
     return Figure(
-        (stage_plot, losses(arrays, "Loss of every student"), spectrum(arrays["decay"])),
+        (stage_plot, loss_curves(arrays), spectrum(arrays["decay"])),
         "Medians over students, with the range from lowest to highest. Dashed: the paper's "
-        "numbers. Below: training losses, and the λ that training settled on; a neuron with "
-        "λ = 1 never forgets, one with λ = 0 holds the present token only.",
+        "numbers. Below: training losses, and λ after training; a neuron with λ = 1 never "
+        "forgets, one with λ = 0 holds the present token only.",
     )
 
 
-def sizes(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """Loss against size along both axes, and the training behind it."""
+def sizes_figure(arrays: Arrays, result: Json) -> Figure:
+    """Show figure3: loss against size along both axes, and the training losses."""
     size, excess, predicted = arrays["sizes"], arrays["excess"], arrays["predicted"]
     together = size[:, 0] == size[:, 1]
     alone = (size[:, 0] == 2 * predicted[0]) & ~together
@@ -101,56 +101,43 @@ def sizes(arrays: Arrays, result: dict[str, Any]) -> Figure:
         parts.append((title, "gate outputs", alone, 1))
     plots = []
     for title, label, which, column in parts:
-        count, values = size[which, column], excess[which]
+        count, values, theory = size[which, column], excess[which], float(predicted[column])
         cloud = tuple(
-            Series("students", count, values[:, seed], mark="points", colour=7, faint=True)
-            for seed in range(values.shape[1])
+            Series("students", count, losses, mark="points", colour=7, faint=True)
+            for losses in values.T
         )
-        rows = [one[np.isfinite(one)] for one in values]
-        middle, low, high = (
-            np.array([of(one) if one.size else np.nan for one in rows])
-            for of in (np.median, np.min, np.max)
-        )
-        median = Series("median, from lowest to highest", count, middle, low, high, mark="both")
-        theory = Line("theory", float(predicted[column]), vertical=True)
-        twice = Line("twice that", 2 * float(predicted[column]), vertical=True)
+        medians = median_and_range(losses[np.isfinite(losses)] for losses in values)
         plots.append(
             Plot(
                 title,
                 Axis(label),
                 Axis("excess loss / scale of the task", log=True),
-                (*cloud, median),
-                (theory, twice),
+                (*cloud, Series("median, from lowest to highest", count, *medians, mark="both")),
+                (Line("theory", theory, True), Line("twice that", 2 * theory, True)),
             )
         )
     steps, curves = thinned(arrays["steps"], arrays["losses"])
-    per_size = curves.reshape(len(size), -1, curves.shape[-1])
-    training = Plot(
-        "Loss of every student",
-        UPDATES,
-        Axis("training loss", log=True),
-        tuple(
-            Series(
-                f"{n} neurons" if n == m else f"{n} neurons, {m} gate outputs",
-                steps,
-                curve,
-                colour=place % 8,
-                dashed=place >= 8,
-            )
-            for place, ((n, m), members) in enumerate(zip(size, per_size, strict=True))
-            for curve in members
-        ),
+    training = tuple(
+        Series(
+            f"{n} neurons" if n == m else f"{n} neurons, {m} gate outputs",
+            steps,
+            curve,
+            colour=place % 8,
+            dashed=place >= 8,
+        )
+        for place, (n, m) in enumerate(size)
+        for curve in curves.reshape(len(size), -1, curves.shape[-1])[place]
     )
     return Figure(
-        (*plots, training),
+        (*plots, Plot("Loss of every student", UPDATES, TRAINING_LOSS, training)),
         "Every point is a student. Left of the first vertical line theory allows no exact "
         "solution; the paper says that around the second one every student has found it. Excesses "
-        "below 1e-12 are noise of the evaluation and shown as that.",
+        "below 1e-12 are noise of the evaluation and shown as 1e-12.",
     )
 
 
 def monomial(powers: np.ndarray, half: int) -> str:
-    """x₁²y₁ in letters that every font has."""
+    """Return x₁²y₁ in letters that every font has; the first `half` powers are those of x."""
     names = [f"x{i + 1}" for i in range(half)] + [f"y{i + 1}" for i in range(len(powers) - half)]
     parts = [
         name if power == 1 else f"{name}^{int(power)}"
@@ -160,21 +147,20 @@ def monomial(powers: np.ndarray, half: int) -> str:
     return " ".join(parts) or "1"
 
 
-def coefficients(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """Learned coefficients beside those of one gradient step."""
+def coefficients_figure(arrays: Arrays, result: Json) -> Figure:
+    """Show table2: learned coefficients beside those of one gradient step."""
     step, learned, powers = arrays["gradient_step"], arrays["coefficients"], arrays["powers"]
     largest = np.maximum(np.abs(step), np.abs(np.median(learned, axis=0)))
     order = np.argsort(-largest, kind="stable")[:12]
     x = np.arange(len(order))
-    names = tuple(monomial(powers[one], powers.shape[1] // 2) for one in order)
+    names = tuple(monomial(powers[place], powers.shape[1] // 2) for place in order)
     series = [Series("one gradient step", x, step[order], mark="bars", colour=7)]
     for label, colour, name in (
         ("learned", 2, "coefficients"),
         ("learned, query's y zero", 1, "at_query"),
     ):
-        own = arrays[name][:, order]
-        low, middle, high = np.min(own, 0), np.median(own, 0), np.max(own, 0)
-        series.append(Series(label, x, middle, low, high, mark="points", colour=colour))
+        medians = median_and_range(arrays[name][:, order].T)
+        series.append(Series(label, x, *medians, mark="points", colour=colour))
     bars = Plot(
         "The largest coefficients of the first output",
         Axis("monomial", names=names),
@@ -182,7 +168,7 @@ def coefficients(arrays: Arrays, result: dict[str, Any]) -> Figure:
         tuple(series),
     )
     return Figure(
-        (bars, losses(arrays, "Loss of every student"), spectrum(arrays["decay"])),
+        (bars, loss_curves(arrays), spectrum(arrays["decay"])),
         "The polynomial that students compute on one token [x; y]: medians, with the range over "
         "students, beside one optimal gradient step, whose only terms are the first three.",
     )

@@ -4,28 +4,25 @@ The same figure gives the same bytes: no dates, no random names. Nothing here tr
 """
 
 import io
-import os
-import tempfile
 import textwrap
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from underhood.report.blocks import WIDTH, pictures, tallest
-from underhood.report.charts import (
-    PALETTE,
-    Chart,
-    Figure,
-    Film,
-    NoFigure,
-    Plot,
-    Series,
-)
+from underhood.common.files import write_atomically
+from underhood.report.blocks import WIDTH, draw_pictures, tallest
+from underhood.report.charts import PALETTE, Chart, Figure, Film, NoFigure, Plot, Series
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis as AxisSide
 
 FORMATS = ("pdf", "svg", "png")
-STYLE: dict[Any, Any] = {
+PRINT_STYLE: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7,
     "axes.labelsize": 7,
@@ -49,22 +46,22 @@ METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
 }
-# So many values of a logarithmic axis, sizes that were tried, have a tick each if it can be read.
-FEW, APART, MARGIN = 8, 1.5, 1.3
-# So many names fit a legend; curves of dozens of students speak for themselves.
+# At most so many values of a logarithmic axis, each so many times the last, have a tick each.
+FEW_TICKS, TICKS_APART, MARGIN = 8, 1.5, 1.3
+# A plot with more names than this has no legend.
 LEGEND = 20
 
 
 def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
-    """The figure in three formats, in a folder that exists."""
+    """Draw a figure in three formats, into a folder that exists; return the files."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     files: dict[str, bytes] = {}
-    with plt.rc_context(STYLE), warnings.catch_warnings():
-        # Of axes without anything on them, and the like; what matters is raised.
+    with plt.rc_context(PRINT_STYLE), warnings.catch_warnings():
+        # About empty axes and the like; real problems are raised.
         warnings.simplefilter("ignore")
         try:
             page = lay_out(figure, title)
@@ -81,29 +78,12 @@ def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
         finally:
             plt.close("all")
     for name, contents in files.items():
-        write(folder / name, contents)
+        write_atomically(folder / name, contents)
     return [folder / name for name in files]
 
 
-def write(path: Path, contents: bytes) -> None:
-    """All of the file or nothing."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        # The caller knows the path, not the temporary one beside it.
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(contents)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def lay_out(figure: Figure, title: str) -> Any:
-    """Plots in pairs, block pictures in rows of their own."""
+def lay_out(figure: Figure, title: str) -> "matplotlib.figure.Figure":
+    """Draw plots in pairs, block pictures in rows of their own."""
     import matplotlib.pyplot as plt
 
     rows: list[list[Chart]] = []
@@ -118,21 +98,21 @@ def lay_out(figure: Figure, title: str) -> Any:
     page.suptitle(title, fontsize=8)
     bands = page.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
     for band, row in zip(bands, rows, strict=True):
-        axes = band.subplots(1, len(row), squeeze=False)[0] if isinstance(row[0], Plot) else [band]
-        for place, chart in zip(axes, row, strict=True):
-            if isinstance(chart, Plot):
-                plot(place, chart)
-            else:
-                pictures(place, chart)
+        plots = [chart for chart in row if isinstance(chart, Plot)]
         if isinstance(row[0], Plot):
-            legends(band, axes, row)
+            axes = band.subplots(1, len(plots), squeeze=False)[0]
+            for axis, chart in zip(axes, plots, strict=True):
+                draw_plot(axis, chart)
+            draw_legends(band, axes, plots)
+        else:
+            draw_pictures(band, row[0])
     return page
 
 
 def height_of(chart: Chart) -> float:
-    """In inches; block pictures follow the shapes of their matrices."""
+    """Return the height in inches; block pictures follow the shapes of their matrices."""
     if isinstance(chart, Plot):
-        names = len({one.name for one in chart.series}) + len(chart.lines)
+        names = len({series.name for series in chart.series}) + len(chart.lines)
         lines = -(-names // 3) if names <= LEGEND else 0
         return 2.3 + 0.13 * lines + (0.5 if chart.x.names else 0)
     if isinstance(chart, Film):
@@ -141,13 +121,12 @@ def height_of(chart: Chart) -> float:
     return min(0.35 + lines * tallest(chart), 8.0)
 
 
-def plot(axis: Any, chart: Plot) -> None:
-    """One plot with its bands, reference lines and legend."""
+def draw_plot(axis: "Axes", chart: Plot) -> None:
+    """Draw a plot with its bands and reference lines."""
     seen: set[str] = set()
-    for one in chart.series:
-        label = None if one.name in seen else one.name
-        seen.add(one.name)
-        curve(axis, one, label, MARKERS[one.colour])
+    for series in chart.series:
+        draw_series(axis, series, None if series.name in seen else series.name)
+        seen.add(series.name)
     for place, line in enumerate(chart.lines):
         across = axis.axvline if line.vertical else axis.axhline
         style = ("--", ":", "-.")[place % 3]
@@ -157,8 +136,8 @@ def plot(axis: Any, chart: Plot) -> None:
     if chart.x.log:
         axis.set_xscale("log")
         label_powers(axis.xaxis)
-        tried = np.unique(np.concatenate([np.zeros(0), *(one.x for one in chart.series)]))
-        if 0 < len(tried) <= FEW and np.all(tried[1:] >= APART * tried[:-1]):
+        tried = np.unique(np.concatenate([np.zeros(0), *(series.x for series in chart.series)]))
+        if 0 < len(tried) <= FEW_TICKS and np.all(tried[1:] >= TICKS_APART * tried[:-1]):
             axis.set_xticks(tried)
             axis.set_xlim(tried[0] / MARGIN, tried[-1] * MARGIN)
     if chart.y.log:
@@ -174,65 +153,73 @@ def plot(axis: Any, chart: Plot) -> None:
         )
 
 
-def legends(band: Any, axes: Any, row: list[Chart]) -> None:
-    """Below the plots, never on top of a mark: one for all of a row where it is the same."""
+def draw_legends(
+    band: "matplotlib.figure.SubFigure", axes: Sequence["Axes"], plots: list[Plot]
+) -> None:
+    """Draw legends below the plots; a single one for a row of plots with the same names."""
     named = [axis.get_legend_handles_labels() for axis in axes]
     same = len({tuple(labels) for _, labels in named}) == 1
-    for axis, chart, (handles, labels) in zip(axes, row, named, strict=True):
+    for axis, chart, (handles, labels) in zip(axes, plots, named, strict=True):
         if not labels or len(labels) > LEGEND:
             continue
         if same:
             band.legend(handles, labels, loc="outside lower center", frameon=False, ncols=4)
             return
-        assert isinstance(chart, Plot)
         names = chart.x.names
         lower = 0.2 if not names else 0.32 if len(names) <= 4 else 0.6
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -lower)}
-        long = max(len(one) for one in labels) > 24
-        axis.legend(handles, labels, frameon=False, ncols=2 if long else 3, **below)
+        axis.legend(
+            handles,
+            labels,
+            frameon=False,
+            ncols=2 if max(map(len, labels)) > 24 else 3,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -lower),
+        )
 
 
-def label_powers(side: Any) -> None:
-    """1e-8 as on the page; superscripts and minor ticks would take as long as all the rest."""
+def label_powers(side: "AxisSide") -> None:
+    """Label 1e-8 as on the page; superscripts and minor ticks would double the time of drawing."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = side.get_view_interval()
     if high < 100 * low:
         side.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    side.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    side.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     side.set_minor_locator(NullLocator())
 
 
-def shown(value: float) -> str:
-    """A tick in few characters."""
+def tick_text(value: float) -> str:
+    """Return a tick in few characters."""
     if 1e-3 <= value < 1e5:
         return f"{value:g}"
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 
 
-def curve(axis: Any, one: Series, label: str | None, marker: str) -> None:
-    """A line, points or bars, and the band around them."""
-    colour = PALETTE[one.colour]
-    style = "--" if one.dashed else "-"
-    alpha = 0.5 if one.faint else 1.0
-    if one.mark == "bars":
-        axis.bar(one.x, one.y, color=colour, alpha=0.35, label=label)
+def draw_series(axis: "Axes", series: Series, label: str | None) -> None:
+    """Draw a line, points or bars, and the band around them."""
+    colour = PALETTE[series.colour]
+    style = "--" if series.dashed else "-"
+    alpha = 0.5 if series.faint else 1.0
+    if series.mark == "bars":
+        axis.bar(series.x, series.y, color=colour, alpha=0.35, label=label)
         return
-    if one.low is not None and one.high is not None:
-        if one.mark == "points":
-            spread = np.abs(np.stack([one.y - one.low, one.high - one.y]))
-            axis.errorbar(one.x, one.y, spread, fmt="none", ecolor=colour, elinewidth=0.7)
+    if series.low is not None and series.high is not None:
+        if series.mark == "points":
+            spread = np.abs(np.stack([series.y - series.low, series.high - series.y]))
+            axis.errorbar(series.x, series.y, spread, fmt="none", ecolor=colour, elinewidth=0.7)
         else:
-            axis.fill_between(one.x, one.low, one.high, color=colour, alpha=0.12, linewidth=0)
+            axis.fill_between(
+                series.x, series.low, series.high, color=colour, alpha=0.12, linewidth=0
+            )
     axis.plot(
-        one.x,
-        one.y,
+        series.x,
+        series.y,
         color=colour,
         label=label,
         alpha=alpha,
-        linestyle="none" if one.mark == "points" else style,
-        linewidth=0.6 if one.faint else 0.9,
-        marker=None if one.mark == "line" else marker,
+        linestyle="none" if series.mark == "points" else style,
+        linewidth=0.6 if series.faint else 0.9,
+        marker=None if series.mark == "line" else MARKERS[series.colour],
         markersize=2.5,
-        markerfacecolor="white" if one.dashed else colour,
+        markerfacecolor="white" if series.dashed else colour,
     )

@@ -2,60 +2,60 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import safetensors.numpy
+from underhood.common.files import Json
+from underhood.common.tensors import read_tensors
+from underhood.report.architectures import both_tasks_figure, comparison_figure
+from underhood.report.charts import Figure, NoFigure, encode_chart
+from underhood.report.curves import Arrays, coefficients_figure, sizes_figure, stages_figure
+from underhood.report.errors import layers_figure, lstm_figure, parabola_figure, reverse_figure
+from underhood.report.weights import blocks_figure, recalled_figure, stored_figure
+from underhood.results.files import ARRAYS
 
-from underhood.report import architectures, curves, errors, weights
-from underhood.report.charts import Figure, NoFigure, encoded
-
-FIGURES: dict[str, Callable[[dict[str, np.ndarray], dict[str, Any]], Figure]] = {
-    "table1": curves.table1,
-    "figure2": weights.blocks,
-    "figure3a": curves.sizes,
-    "figure3b": curves.sizes,
-    "figure3c": curves.sizes,
-    "figure4a": architectures.comparison,
-    "figure4b": architectures.comparison,
-    "figure6": architectures.comparisons,
-    "table2": curves.coefficients,
-    "table3": errors.layers_needed,
-    "lstm_weights": errors.lstm_errors,
-    "reverse": errors.reverse_errors,
-    "optimal_step": errors.parabola,
-    "recall_gated": weights.stored,
-    "recall_side": weights.recalled,
+FIGURES: dict[str, Callable[[Arrays, Json], Figure]] = {
+    "table1": stages_figure,
+    "figure2": blocks_figure,
+    "figure3a": sizes_figure,
+    "figure3b": sizes_figure,
+    "figure3c": sizes_figure,
+    "figure4a": comparison_figure,
+    "figure4b": comparison_figure,
+    "figure6": both_tasks_figure,
+    "table2": coefficients_figure,
+    "table3": layers_figure,
+    "lstm_weights": lstm_figure,
+    "reverse": reverse_figure,
+    "optimal_step": parabola_figure,
+    "recall_gated": stored_figure,
+    "recall_side": recalled_figure,
 }
 # These are drawn from the rows of the result alone.
 WITHOUT_ARRAYS = ("table3",)
 
 
-def figure_of(folder: Path, result: dict[str, Any]) -> Figure:
-    """The figure of the result in a folder."""
+def figure_of(folder: Path, result: Json) -> Figure:
+    """Return the figure of the result in a folder; raise NoFigure if it cannot be made."""
     name = result["experiment"]
     if name not in FIGURES:
         raise NoFigure("no figure is known for it")
-    source = folder / "arrays.safetensors"
-    arrays: dict[str, np.ndarray] = {}
+    source = folder / ARRAYS
+    arrays: Arrays = {}
     if source.exists():
         try:
-            arrays = safetensors.numpy.load_file(source)
+            arrays = read_tensors(source).arrays
         except Exception as error:
             raise NoFigure(f"{source.name} cannot be read ({type(error).__name__})") from error
     elif name not in WITHOUT_ARRAYS:
         raise NoFigure(f"{source.name} is not there")
     declared = result.get("arrays", {})
-    other = [
-        key for key, one in arrays.items() if declared.get(key, list(one.shape)) != list(one.shape)
-    ]
-    if other:
-        raise NoFigure(f"{source.name} has another shape of {other[0]!r} than the result says")
+    for key, array in arrays.items():
+        if declared.get(key, list(array.shape)) != list(array.shape):
+            raise NoFigure(f"{source.name} has another shape of {key!r} than the result says")
     try:
         figure = FIGURES[name](arrays, result)
         # What cannot be sent to the page cannot be drawn either.
         for chart in figure.charts:
-            encoded(chart)
+            encode_chart(chart)
         return figure
     except KeyError as error:
         raise NoFigure(f"it lacks {error.args[0]!r}") from error

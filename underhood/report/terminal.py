@@ -1,7 +1,7 @@
 """Results and matrices in a terminal: verdict tables and block pictures."""
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from rich import box
@@ -9,11 +9,15 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-STYLES = {
-    "better": "bold green",
-    "reproduced": "green",
-    "refuted": "bold magenta",
-    "differs": "bold red",
+from underhood.common.files import Json
+from underhood.results.files import Cell
+from underhood.results.verdicts import BETTER, DIFFERS, NOT_RUN, REFUTED, REPRODUCED
+
+VERDICT_STYLES = {
+    BETTER: "bold green",
+    REPRODUCED: "green",
+    REFUTED: "bold magenta",
+    DIFFERS: "bold red",
 }
 
 # Pictures are at most this many columns and rows; larger matrices are shown block by block.
@@ -21,13 +25,13 @@ WIDEST, TALLEST = 72, 24
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that does not squeeze tables when nobody is watching."""
+    """Return a console; 160 columns wide where there is no terminal."""
     made = Console(stderr=stderr, highlight=False)
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=160)
 
 
-def shown(value: Any) -> str:
-    """A number for people: short, in scientific form where that is shorter."""
+def number_text(value: Cell) -> str:
+    """Return a number for people: short, in scientific form where that is shorter."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -35,53 +39,61 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def verdict_table(results: Iterable[dict[str, Any]]) -> Table:
-    """Every number of every result: paper's, ours, rule, verdict."""
+def verdict_text(verdict: str) -> Text:
+    """Return a verdict in its colour."""
+    return Text(verdict, style=VERDICT_STYLES.get(verdict, ""))
+
+
+def new_table(columns: Iterable[str], right: Iterable[str]) -> Table:
+    """Return an empty table; the columns in `right` are flushed right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("experiment", "number", "paper", "ours", "rule", "scale", "seeds", "verdict"):
-        table.add_column(name, justify="right" if name in ("paper", "ours", "seeds") else "left")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left")
+    return table
+
+
+def verdict_table(results: Iterable[Json]) -> Table:
+    """Return every number of every result: paper's, ours, rule, verdict."""
+    columns = ("experiment", "number", "paper", "ours", "rule", "scale", "seeds", "verdict")
+    table = new_table(columns, ("paper", "ours", "seeds"))
     for result in results:
         for i, number in enumerate(result["numbers"]):
-            verdict = str(number.get("verdict", "not run"))
-            cells = [result["experiment"] if i == 0 else "", number.get("name")]
-            cells += [number.get("paper"), number.get("value"), number.get("rule")]
+            name = result["experiment"] if i == 0 else ""
+            cells = [name, *(number.get(field) for field in ("name", "paper", "value", "rule"))]
             cells += [result["scale"], number.get("seeds")]
-            texts = [Text(shown(cell)) for cell in cells]
-            table.add_row(*texts, Text(verdict, style=STYLES.get(verdict, "")))
+            verdict = verdict_text(str(number.get("verdict", NOT_RUN)))
+            table.add_row(*(Text(number_text(cell)) for cell in cells), verdict)
     return table
 
 
-def summary_table(results: Iterable[dict[str, Any]], names: Iterable[str]) -> Table:
-    """A verdict per experiment and in total; what has no result was not run."""
-    found = {result["experiment"]: result for result in results}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("experiment", "scale", "seeds", "numbers", "verdict"):
-        table.add_column(name, justify="right" if name == "seeds" else "left")
-    totals: dict[str, int] = {}
+def summary_table(results: Iterable[Json], names: Iterable[str]) -> Table:
+    """Return a verdict per experiment and in total; what has no result was not run."""
+    by_name = {result["experiment"]: result for result in results}
+    table = new_table(("experiment", "scale", "seeds", "numbers", "verdict"), ("seeds",))
+    totals: Counter[str] = Counter()
     for name in names:
-        result = found.get(name)
-        verdict = result["verdict"] if result else "not run"
-        totals[verdict] = totals.get(verdict, 0) + 1
-        counts: dict[str, int] = {}
-        for number in result["numbers"] if result else []:
-            counts[number["verdict"]] = counts.get(number["verdict"], 0) + 1
-        told = ", ".join(f"{count} {one}" for one, count in counts.items())
-        seeds = result["provenance"].get("seeds") if result else None
+        result = by_name.get(name) or {"scale": "", "numbers": [], "verdict": NOT_RUN}
+        totals[result["verdict"]] += 1
+        seeds = result.get("provenance", {}).get("seeds")
         table.add_row(
             Text(name),
-            Text(result["scale"] if result else ""),
+            Text(result["scale"]),
             str(len(seeds) if isinstance(seeds, list) and seeds else ""),
-            Text(told),
-            Text(verdict, style=STYLES.get(verdict, "")),
+            Text(counted(Counter(number["verdict"] for number in result["numbers"]))),
+            verdict_text(result["verdict"]),
         )
-    told = ", ".join(f"{count} {verdict}" for verdict, count in totals.items())
     table.add_section()
-    table.add_row("in total", "", "", Text(f"experiments: {told}"), "")
+    table.add_row("in total", "", "", Text(f"experiments: {counted(totals)}"), "")
     return table
 
 
-def details(result: dict[str, Any], claim: str) -> RenderableType:
-    """A result's own table and notes under its claim."""
+def counted(counts: Counter[str]) -> str:
+    """Return counts in words: 3 reproduced, 1 differs."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+
+
+def details(result: Json, claim: str) -> RenderableType:
+    """Return a result's rows and notes under its claim."""
     parts: list[RenderableType] = [Text(f"\n{result['experiment']}: {claim}", style="bold")]
     if result.get("rows"):
         parts.append(plain_table(list(result["rows"])))
@@ -89,20 +101,23 @@ def details(result: dict[str, Any], claim: str) -> RenderableType:
     return Group(*parts)
 
 
-def plain_table(rows: list[dict[str, Any]]) -> Table:
-    """Rows with the union of their columns, in order of appearance."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        numeric = any(isinstance(row.get(name), int | float) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left")
+def columns_of(rows: list[Json]) -> list[str]:
+    """Return the union of the rows' columns, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def plain_table(rows: list[Json]) -> Table:
+    """Return rows as a table; columns with numbers are flushed right."""
+    names = columns_of(rows)
+    numeric = {name for row in rows for name in row if isinstance(row[name], int | float)}
+    table = new_table(names, numeric)
     for row in rows:
-        table.add_row(*(Text(shown(row.get(name))) for name in names))
+        table.add_row(*(Text(number_text(row.get(name))) for name in names))
     return table
 
 
 def picture(name: str, matrix: np.ndarray) -> RenderableType:
-    """A matrix as blocks: ■ large, ▪ small, filled positive, hollow negative, · zero."""
+    """Return a matrix as blocks: ■ large, ▪ small, filled positive, hollow negative, · zero."""
     rows, columns = matrix.shape
     if not np.any(matrix):
         return Text(f"{name}  {rows}×{columns}, all zero", style="bold")
@@ -122,7 +137,7 @@ def picture(name: str, matrix: np.ndarray) -> RenderableType:
 
 
 def mark(entry: float, largest: float) -> tuple[str, str]:
-    """One mark and its colour: blue positive, red negative, as in the paper's figures."""
+    """Return a mark and its colour: blue positive, red negative, as in the paper's figures."""
     if entry == 0:
         return "·", "bright_black"
     big = abs(entry) >= 0.5 * largest

@@ -1,45 +1,45 @@
 """Figures made of block pictures: weights with their roles, filling memory, matrices of recall."""
 
-from typing import Any
+import itertools
 
 import numpy as np
 
+from underhood.common.decay import decay_from_nu, kinds
+from underhood.common.files import Json
 from underhood.report.charts import Chart, Figure, Film, Groups, Matrices, Matrix
-from underhood.report.curves import Arrays, losses
+from underhood.report.curves import Arrays, loss_curves
 
 STAGES = ("trained", "pruned", "merged", "polished", "reduced")
-# As `analysis/roles.py` has it.
-MEMORY, QUERY = 0.98, 0.02
 # Kernels shown one by one.
 MOST_KERNELS = 3
 
 
-def decay_of(nu: np.ndarray) -> np.ndarray:
-    """λ = exp(−exp ν)."""
-    return np.exp(-np.exp(np.asarray(nu, float)))
+def decays(arrays: Arrays, stage: str) -> np.ndarray:
+    """Return λ of a network."""
+    return np.asarray(decay_from_nu(np.asarray(arrays[f"{stage}/nu"], float)))
 
 
-def roles(decay: np.ndarray) -> Groups:
-    """Neighbouring neurons of one kind, in the order given."""
-    kinds = ["memory" if x >= MEMORY else "query" if x <= QUERY else "other" for x in decay]
-    groups: list[tuple[str, int]] = []
-    for kind in kinds:
-        if groups and groups[-1][0] == kind:
-            groups[-1] = (kind, groups[-1][1] + 1)
-        else:
-            groups.append((kind, 1))
-    return tuple(groups)
+def role_groups(decay: np.ndarray) -> Groups:
+    """Return the kinds of neighbouring neurons and their counts, in the order given."""
+    return tuple(
+        (kind, len(list(group))) for kind, group in itertools.groupby(kinds(decay).tolist())
+    )
 
 
-def stage_of(arrays: Arrays, stage: str) -> Matrices:
-    """All weights of one network, neurons sorted by λ: memory, then the rest, then queries."""
+def memory_first(decay: np.ndarray) -> np.ndarray:
+    """Return the order by falling λ: memory, then other neurons, then queries."""
+    return np.argsort(-np.round(decay, 2), kind="stable")
+
+
+def stage_pictures(arrays: Arrays, stage: str) -> Matrices:
+    """Show all weights of one network, neurons sorted by λ."""
     W = {
         name: np.asarray(arrays[f"{stage}/{name}"], float)
-        for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "D", "nu")
+        for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "D")
     }
-    decay = decay_of(W["nu"])
-    order = np.argsort(-np.round(decay, 2), kind="stable")
-    neurons = roles(decay[order])
+    decay = decays(arrays, stage)
+    order = memory_first(decay)
+    neurons = role_groups(decay[order])
     inputs: Groups = (("x", W["W_in_m"].shape[1] - 1), ("1", 1))
     gates: Groups = (("gate outputs", W["W_out_m"].shape[0]),)
     outputs: Groups = (("y", W["D"].shape[0]),)
@@ -57,14 +57,15 @@ def stage_of(arrays: Arrays, stage: str) -> Matrices:
     )
 
 
-def blocks(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """The weights at every stage, the kernel that merges, and memory as it fills."""
-    charts: list[Chart] = [stage_of(arrays, stage) for stage in STAGES if f"{stage}/nu" in arrays]
+def blocks_figure(arrays: Arrays, result: Json) -> Figure:
+    """Show figure2: the weights at every stage, the kernel that merges, and memory as it fills."""
+    stages = [stage for stage in STAGES if f"{stage}/nu" in arrays]
+    charts: list[Chart] = [stage_pictures(arrays, stage) for stage in stages]
     if arrays["merging"].size:
-        charts.append(merging(arrays))
+        charts.append(merging_pictures(arrays))
     if "memory/tokens" in arrays:
-        charts.append(filling(arrays))
-    charts.append(losses(arrays, "Loss of every student"))
+        charts.append(memory_film(arrays))
+    charts.append(loss_curves(arrays))
     return Figure(
         tuple(charts),
         "Blue is positive, red negative, pale zero; every panel has its own scale. In the "
@@ -75,9 +76,9 @@ def blocks(arrays: Arrays, result: dict[str, Any]) -> Figure:
     )
 
 
-def merging(arrays: Arrays) -> Matrices:
-    """Gate outputs as outer products of what they read, and the kernel that they share."""
-    neurons = roles(decay_of(arrays["pruned/nu"]))
+def merging_pictures(arrays: Arrays) -> Matrices:
+    """Show gate outputs as outer products of what they read, and the kernel that they share."""
+    neurons = role_groups(decays(arrays, "pruned"))
     gates, D = arrays["merging"], arrays["pruned/D"]
     outer = np.einsum(
         "ja,jb->jab", arrays["pruned/W_out_m"][gates], arrays["pruned/W_out_x"][gates]
@@ -100,8 +101,8 @@ def merging(arrays: Arrays) -> Matrices:
     return Matrices(title, tuple(panels), len(panels))
 
 
-def filling(arrays: Arrays) -> Film:
-    """Key-values token by token: the attention's, the neurons', and their difference."""
+def memory_film(arrays: Arrays) -> Film:
+    """Show key-values token by token: the attention's, the neurons', and their difference."""
     attention, neurons = arrays["memory/attention"], arrays["memory/neurons"]
     tokens = arrays["memory/tokens"]
     values, keys = (("v", attention.shape[1]),), (("k", attention.shape[2]),)
@@ -120,15 +121,15 @@ def filling(arrays: Arrays) -> Film:
     )
 
 
-def stored(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """What each neuron receives from every pair, and from every query."""
-    decay = decay_of(arrays["pruned/nu"])
+def stored_figure(arrays: Arrays, result: Json) -> Figure:
+    """Show recall_gated: what each neuron receives from every pair, and from every query."""
+    decay = decays(arrays, "pruned")
     received, asked = arrays["received"], arrays["received_by_query"]
     symbols = received.shape[1]
     axes: tuple[Groups, Groups] = ((("x", symbols),), (("y", symbols),))
-    order = np.argsort(-np.round(decay, 2), kind="stable")
-    pairs = tuple(Matrix(f"λ = {decay[one]:.2f}", received[one], *axes) for one in order)
-    neurons = roles(decay[order])
+    order = memory_first(decay)
+    pairs = tuple(Matrix(f"λ = {decay[place]:.2f}", received[place], *axes) for place in order)
+    neurons = role_groups(decay[order])
     return Figure(
         (
             Matrices("What a neuron receives from the pair (x, y)", pairs, 4),
@@ -137,19 +138,19 @@ def stored(arrays: Arrays, result: dict[str, Any]) -> Figure:
                 (Matrix("", asked[order], neurons, (("x of the query", symbols),)),),
                 1,
             ),
-            losses(arrays, "Loss of every student"),
+            loss_curves(arrays),
         ),
         "The student with the fewest neurons, after pruning. The paper's neuron receives v_x at "
         "one y and nothing at the others, and its query neuron holds v_x of the query.",
     )
 
 
-def recalled(arrays: Arrays, result: dict[str, Any]) -> Figure:
-    """The weights of side gating, and M for every pair."""
+def recalled_figure(arrays: Arrays, result: Json) -> Figure:
+    """Show recall_side: the weights of side gating, and M for every pair."""
     M = arrays["M"][0]
     symbols = len(M)
     halves: Groups = (("x", symbols), ("y", symbols))
-    neurons = roles(decay_of(arrays["pruned/nu"]))
+    neurons = role_groups(decays(arrays, "pruned"))
     weights = tuple(
         Matrix(name, arrays[f"pruned/{name}"], neurons, halves)
         for name in ("W_in_x", "W_side", "W_in_m")
@@ -162,7 +163,7 @@ def recalled(arrays: Arrays, result: dict[str, Any]) -> Figure:
         (
             Matrices("Weights after pruning", (*weights, D), 4),
             Matrices("M(x, y): what every pair adds to the memory", pairs, symbols, together=True),
-            losses(arrays, "Loss of every student"),
+            loss_curves(arrays),
         ),
         "Of the first student. Above: W_in_x and W_side read x, W_in_m reads y, and D repeats it. "
         "Below: one panel per pair, with the scores y' down and the query x' across; attention "

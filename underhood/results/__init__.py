@@ -1,1 +1,1 @@
-"""What a result file is: format, verdicts, claims."""
+"""What a result file is: format, verdicts, claims, architectures."""

@@ -1,100 +1,95 @@
 """The two LSTM weight tables (Appendix B.3): one layer is attention, two are a gated RNN.
 
 The paper ignores the nonlinearities; we keep them all and let ε go to zero. Judged: the largest
-error over the sources at orders 1 to 3 with ε chosen for float64, and the slope of the error
-against ε where truncation rules, which must be 2, 4 and 6.
+error over the sources at orders 1 to 3 with ε chosen for float64, and the slope of log error
+against log ε where truncation dominates, which must be 2, 4 and 6.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
+from underhood.common.files import Json
 from underhood.constructions import compile
-from underhood.experiments.protocols.sources import random_gated_rnn, random_teacher
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.rules import Number, at_most, near
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.protocols.sources import largest_error, random_gated_rnn, random_teacher
+from underhood.experiments.running import Outcome, Setting
+from underhood.experiments.running.rules import at_most, near
+from underhood.layers import GatedRNN, LinearAttention
+from underhood.results.files import Number
+
+LSTMSource = GatedRNN | LinearAttention
 
 # Largest error allowed at orders 1, 2, 3.
 ONE_LAYER = {1: 1e-7, 2: 1e-9, 3: 1e-10}
 TWO_LAYERS = {1: 5e-10, 2: 5e-11, 3: 3e-12}
 
-# Two ε per order far enough above rounding, where the slope is measured.
+# Two ε per order, far enough above rounding, between which the slope is measured.
 SLOPE_AT = {1: (1e-3, 1e-2), 2: (2e-2, 1e-1), 3: (6e-2, 2e-1)}
 
-# Where the picture shows the error against ε, for the first source: truncation, then rounding.
-SHOWN = tuple(np.logspace(-5, -0.5, 10).tolist())
+# The figure shows the error of the first source at these ε: truncation, then rounding.
+SHOWN_EPSILONS = tuple(np.logspace(-5, -0.5, 10).tolist())
 
-SIZES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
-EXACT = "exact, nonlinearities ignored"
+# d, and how many sources.
+LSTM_SIZES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
 
 
-def run(setting: Setting) -> Outcome:
-    """Both tables at three orders."""
-    d, default_seeds = SIZES[setting.scale]
+def reproduce_lstm_weights(setting: Setting) -> Outcome:
+    """Judge both tables at three orders."""
+    d, default_seeds = LSTM_SIZES[setting.scale]
     count = setting.count(default_seeds)
     teachers = [random_teacher(d, seed) for seed in range(count)]
     networks = [random_gated_rnn(d, seed) for seed in range(count)]
-    cases: list[tuple[str, list[Any], dict[int, float], tuple[int, ...]]] = [
-        ("one layer = attention", teachers, ONE_LAYER, (32,)),
-        ("two layers = gated RNN", networks, TWO_LAYERS, (32, 256)),
+    tables: list[tuple[str, Sequence[LSTMSource], tuple[int, ...], dict[int, float]]] = [
+        ("one layer = attention", teachers, (32,), ONE_LAYER),
+        ("two layers = gated RNN", networks, (32, 256), TWO_LAYERS),
     ]
+    cases = [(table, order) for table in tables for order in table[-1]]
     numbers: list[Number] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[Json] = []
     curves: list[list[float]] = []
-    shown = SHOWN if setting.scale != "smoke" else SHOWN[:1]
-    done, total = 0, len(cases) * 3
-    for name, sources, limits, lengths in cases:
-        for order, limit in limits.items():
-            setting.tick(done, total)
-            built = [compile(one, "lstm", order=order) for one in sources]
-            error = max(
-                one.error(key=jax.random.key(seed), length=length, sequences=8)
-                for length in lengths
-                for seed, one in enumerate(built)
-            )
-            slope = median_slope(sources[:5], order)
-            what = f"largest error over {count} sources, T = {' and '.join(map(str, lengths))},"
-            numbers += [
-                at_most(
-                    f"{name}, error at order {order}",
-                    error,
-                    limit,
-                    what=what,
-                    paper=EXACT,
-                    seeds=count,
-                ),
-                near(
-                    f"{name}, slope at order {order}",
-                    slope,
-                    2 * order,
-                    0.2,
-                    what="d log error / d log ε",
-                    paper=None,
-                    seeds=min(count, 5),
-                ),
-            ]
-            rows.append(
-                {
-                    "table": name,
-                    "order": order,
-                    "neurons": built[0].neurons,
-                    "parameters": built[0].parameters,
-                    "epsilon": built[0].epsilon,
-                    "largest error": error,
-                    "slope": round(slope, 3),
-                }
-            )
-            curves.append([error_at(sources[0], order, epsilon, 0) for epsilon in shown])
-            done += 1
-    setting.tick(total, total)
+    shown = SHOWN_EPSILONS if setting.scale != "smoke" else SHOWN_EPSILONS[:1]
+    for (name, sources, lengths, limits), order in setting.over(cases):
+        built = [compile(source, "lstm", order=order) for source in sources]
+        error = max(largest_error(built, length) for length in lengths)
+        slope = median_slope(sources[:5], order)
+        numbers += [
+            at_most(
+                f"{name}, error at order {order}",
+                error,
+                limits[order],
+                what=f"largest error over {count} sources, T = {' and '.join(map(str, lengths))},",
+                paper="exact, nonlinearities ignored",
+                seeds=count,
+            ),
+            near(
+                f"{name}, slope at order {order}",
+                slope,
+                2 * order,
+                0.2,
+                what="d log error / d log ε",
+                paper=None,
+                seeds=min(count, 5),
+            ),
+        ]
+        rows.append(
+            {
+                "table": name,
+                "order": order,
+                "neurons": built[0].neurons,
+                "parameters": built[0].parameters,
+                "epsilon": built[0].epsilon,
+                "largest error": error,
+                "slope": round(slope, 3),
+            }
+        )
+        curves.append([error_at(sources[0], order, epsilon, 0) for epsilon in shown])
     arrays = {"epsilon": np.array(shown), "errors": np.array(curves)}
-    return Outcome(tuple(numbers), tuple(rows), (), tuple(range(count)), arrays=arrays)
+    return Outcome(numbers=numbers, rows=rows, seeds=range(count), arrays=arrays)
 
 
-def median_slope(sources: list[Any], order: int) -> float:
-    """The slope of log error against log ε between two ε, the median over sources."""
+def median_slope(sources: Sequence[LSTMSource], order: int) -> float:
+    """Return the slope of log error against log ε between two ε, the median over sources."""
     low, high = SLOPE_AT[order]
     slopes = []
     for seed, source in enumerate(sources):
@@ -103,7 +98,7 @@ def median_slope(sources: list[Any], order: int) -> float:
     return float(np.median(slopes))
 
 
-def error_at(source: Any, order: int, epsilon: float, seed: int) -> float:
-    """The error of one LSTM at a given ε."""
+def error_at(source: LSTMSource, order: int, epsilon: float, seed: int) -> float:
+    """Return the error of one LSTM at a given ε."""
     built = compile(source, "lstm", order=order, epsilon=epsilon)
     return built.error(key=jax.random.key(seed), sequences=8)

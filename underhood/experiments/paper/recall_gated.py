@@ -15,91 +15,74 @@ squares       R² of the scores, up to a common shift, by −(v_query − v_stor
 in general    the same where v_x has as many numbers as there are query neurons
 """
 
-from typing import Any
-
 import jax
 import numpy as np
 
-from underhood.analysis import prune
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.common.decay import kinds
+from underhood.common.files import Json
 from underhood.common.float64 import in_float64
 from underhood.constructions import compile
-from underhood.experiments.protocols.recall import accuracy_of, numbers_on_accuracy, top
-from underhood.experiments.protocols.students import recall_students
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.rules import Number, median_at_least, median_at_most
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.protocols.recall import divisor, judge_accuracy, prune_students
+from underhood.experiments.protocols.students import (
+    arrays_of,
+    column,
+    neuron_counts,
+    recall_students,
+)
+from underhood.experiments.running import Outcome, Setting
+from underhood.experiments.running.rules import median_at_least, median_at_most
 from underhood.layers import GatedRNN
+from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall
 
 ITEMS = ("one y each", "one value", "same value", "squares", "in general")
 
 
-def run(setting: Setting) -> Outcome:
-    """Accuracy, and the algorithm item by item."""
+def reproduce_recall_gated(setting: Setting) -> Outcome:
+    """Judge the accuracy, and the algorithm item by item."""
     students = recall_students(setting.part(0, 0.6), side=False)
-    task: AssociativeRecall = students.task
-    looking = setting.part(0.6, 1)
-    rows: list[dict[str, Any]] = []
-    pruned, written = [], []
-    for seed, (model, member) in enumerate(
-        zip(students.run.models, students.run.rows, strict=True)
-    ):
-        looking.tick(seed, len(students.run.models))
-        small = in_float64(prune(model, time=task.time).model)
-        rows.append(
-            {
-                "seed": seed,
-                "accuracy": member["accuracy"],
-                "accuracy, pruned": accuracy_of(small, task),
-                **algorithm(small, task),
-            }
-        )
-        pruned.append(small)
-        written.append(received(small, task.symbols))
-    setting.tick(1, 1)
+    task = students.task
+    pruned, rows = prune_students(
+        students, setting.part(0.6, 1), in_float64, lambda network: algorithm(network, task)
+    )
     attention = compile(task.best_attention(), "gated_rnn", form="minimal")
-    numbers = numbers_on_accuracy(rows) + judge(rows, task, attention.neurons)
     shown = int(np.argmin([row["neurons"] for row in rows]))
-    arrays = {
-        **{f"pruned/{name}": np.asarray(array) for name, array in vars(pruned[shown]).items()},
-        "received": written[shown],
-        "received_by_query": queried(pruned[shown], task.symbols),
-        "steps": students.run.steps,
-        "losses": students.run.losses,
-    }
-    notes = (
-        f"The picture shows seed {shown}, which has the fewest neurons. Attention itself takes "
-        f"{attention.neurons} neurons.",
-    )
-    seeds = tuple(range(len(rows)))
-    return Outcome(
-        tuple(numbers), tuple(rows), notes, seeds, students.steps, arrays, (students.run,)
+    return students.outcome(
+        numbers=judge_accuracy(rows) + judge_algorithm(rows, task, attention.neurons),
+        rows=rows,
+        notes=[
+            f"The picture shows seed {shown}, which has the fewest neurons. Attention itself takes "
+            f"{attention.neurons} neurons."
+        ],
+        arrays={
+            **arrays_of({"pruned": pruned[shown]}),
+            "received": received(pruned[shown], task.symbols),
+            "received_by_query": queried(pruned[shown], task.symbols),
+        },
     )
 
 
-def judge(rows: list[dict[str, Any]], task: AssociativeRecall, attention: int) -> list[Number]:
-    """The paper's items, one number each."""
-
-    def values(name: str) -> list[float]:
-        return [row[name] for row in rows]
-
-    def most(name: str, limit: int, paper: Any) -> Number:
-        return median_at_most(name, values(name), limit, paper=paper)
-
+def judge_algorithm(rows: list[Json], task: AssociativeRecall, attention: int) -> list[Number]:
+    """Judge the paper's items, one number each; `attention` is the neurons it takes."""
+    counts = (
+        ("neurons", attention // 2, "way fewer than attention"),
+        ("memory", task.symbols, task.symbols),
+        ("query", 1, 1),
+        ("other", 0, 0),
+    )
+    papers = dict.fromkeys(ITEMS, "1") | {"in general": None}
     return [
-        most("neurons", attention // 2, "way fewer than attention"),
-        most("memory", task.symbols, task.symbols),
-        most("query", 1, 1),
-        most("other", 0, 0),
-        *(median_at_least(name, values(name), 0.95, paper="1") for name in ITEMS[:-1]),
-        median_at_least(ITEMS[-1], values(ITEMS[-1]), 0.95, paper=None),
+        median_at_most(name, column(rows, name), limit, paper=paper)
+        for name, limit, paper in counts
+    ] + [
+        median_at_least(name, column(rows, name), 0.95, paper=paper)
+        for name, paper in papers.items()
     ]
 
 
 def received(model: GatedRNN, symbols: int) -> np.ndarray:
-    """G [neurons, x, y]: what each neuron receives from a pair."""
+    """Return G [neurons, x, y]: what each neuron receives from a pair."""
     tokens = np.zeros((symbols, symbols, 2 * symbols))
     x, y = np.indices((symbols, symbols))
     tokens[x, y, x] = tokens[x, y, symbols + y] = 1
@@ -108,54 +91,47 @@ def received(model: GatedRNN, symbols: int) -> np.ndarray:
 
 
 def queried(model: GatedRNN, symbols: int) -> np.ndarray:
-    """What each neuron receives from a query [neurons, x]."""
+    """Return what each neuron receives from a query [neurons, x]."""
     z = np.concatenate([np.eye(symbols), np.zeros((symbols, symbols)), np.ones((symbols, 1))], 1)
     return np.asarray(model.W_in_m @ z.T) * np.asarray(model.W_in_x @ z.T)
 
 
-def algorithm(model: GatedRNN, task: AssociativeRecall) -> dict[str, Any]:
-    """The items of one student."""
-    kind = kinds(np.asarray(model.decay))
-    memory, query = kind == "memory", kind == "query"
-    found: dict[str, Any] = {
-        "neurons": model.neurons,
-        "memory": int(memory.sum()),
-        "query": int(query.sum()),
-        "other": int(np.sum(kind == "other")),
-        "gate outputs": model.gate_width,
-    }
-    G, asked = received(model, task.symbols), queried(model, task.symbols)
-    if not memory.any() or not query.any():
-        return found | dict.fromkeys(ITEMS, 0.0)
-    stored = G[memory]
+def algorithm(model: GatedRNN, task: AssociativeRecall) -> Json:
+    """Return the counts and items of one student."""
+    counts, kind = neuron_counts(model), kinds(np.asarray(model.decay))
+    if not counts["memory"] or not counts["query"]:
+        return counts | dict.fromkeys(ITEMS, 0.0)
+    stored = received(model, task.symbols)[kind == "memory"]
+    asked = queried(model, task.symbols)[kind == "query"]
     by_y = np.sum(stored**2, axis=1)
-    # What a sequence adds up to whatever is paired with what cannot be told from nothing: every x
-    # and every y comes once, so only G up to functions of x alone and of y alone matters.
+    # Every x and every y comes once in a sequence. What functions of x alone and of y alone add up
+    # to is the same in all sequences, so G matters only up to such functions.
     centred = stored - stored.mean(axis=1, keepdims=True)
     unfolded = np.moveaxis(centred, 1, 0).reshape(task.symbols, -1)
     left, singular, _ = np.linalg.svd(unfolded, full_matrices=False)
-    correlations = [abs(correlation(left[:, 0], one)) for one in asked[query]]
-    return found | {
-        "one y each": float(np.mean(by_y.max(axis=1) / top(by_y.sum(axis=1)))),
-        "one value": float(singular[0] ** 2 / top(np.sum(singular**2))),
-        "same value": max(correlations),
-        "squares": squares(model, task, left[:, :1]),
-        "in general": squares(model, task, left[:, : query.sum()]),
+    return counts | {
+        "one y each": float(np.mean(by_y.max(axis=1) / divisor(by_y.sum(axis=1)))),
+        "one value": float(singular[0] ** 2 / divisor(np.sum(singular**2))),
+        "same value": max(abs(correlation(left[:, 0], held)) for held in asked),
+        "squares": squares_fit(model, task, left[:, :1]),
+        "in general": squares_fit(model, task, left[:, : counts["query"]]),
     }
 
 
-def correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Pearson's; 0 where one is constant."""
-    a, b = one - one.mean(), other - other.mean()
+def correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Return Pearson's correlation; 0 where one of the two is constant."""
+    a, b = first - first.mean(), second - second.mean()
     size = np.linalg.norm(a) * np.linalg.norm(b)
     return float(a @ b / size) if size else 0.0
 
 
-def squares(model: GatedRNN, task: AssociativeRecall, v: np.ndarray) -> float:
-    """R² of the scores by the paper's formula, on fresh sequences; v [x, values].
+def squares_fit(model: GatedRNN, task: AssociativeRecall, v: np.ndarray) -> float:
+    """Return R² of the scores by the paper's formula, on fresh sequences.
 
     Scores count up to a number common to all y. The formula is −(v_query − v_stored(y))² with
-    weights of its own for the values, plus a constant and a multiple of v_query for every y.
+    fitted weights for the values, plus a constant and a multiple of v_query for every y.
+
+    v  the numbers that stand for each x [x, values]
     """
     batch = task.sample(jax.random.key(97), 512)
     tokens = np.asarray(batch.inputs, float)
@@ -166,7 +142,7 @@ def squares(model: GatedRNN, task: AssociativeRecall, v: np.ndarray) -> float:
     apart = query[:, None] - stored
     first, second = np.triu_indices(v.shape[1])
     eye = np.broadcast_to(np.eye(task.symbols), (len(tokens), task.symbols, task.symbols))
-    shifts = [eye * one[:, None, None] for one in query.T]
+    shifts = [eye * value[:, None, None] for value in query.T]
     features = np.concatenate([-apart[..., first] * apart[..., second], eye, *shifts], axis=-1)
     centred = features - features.mean(axis=1, keepdims=True)
     wanted = scores - scores.mean(axis=1, keepdims=True)

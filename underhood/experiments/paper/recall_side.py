@@ -13,65 +13,48 @@ peaks        the share of pairs whose largest entry is at (y, x); the depth of t
              over the height of the positive one, median over the pairs
 """
 
-from typing import Any
+import functools
 
 import equinox as eqx
 import numpy as np
 
-from underhood.analysis import prune
+from underhood.common.arrays import Weight
 from underhood.common.decay import kinds
+from underhood.common.files import Json
 from underhood.common.float64 import in_float64
-from underhood.experiments.protocols.recall import accuracy_of, numbers_on_accuracy, top
-from underhood.experiments.protocols.students import recall_students
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.rules import Number, median_at_least, median_at_most, median_near
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.paper.figure2 import exchange_rows
+from underhood.experiments.protocols.recall import divisor, judge_accuracy, prune_students
+from underhood.experiments.protocols.students import arrays_of, column, recall_students
+from underhood.experiments.running import Outcome, Setting
+from underhood.experiments.running.rules import median_at_least, median_at_most, median_near
 from underhood.layers import SideGatedRNN
+from underhood.results.files import Number
 
 
-def run(setting: Setting) -> Outcome:
-    """Accuracy, and the structure item by item."""
+def reproduce_recall_side(setting: Setting) -> Outcome:
+    """Judge the accuracy, and the structure item by item."""
     students = recall_students(setting.part(0, 0.6), side=True)
-    looking = setting.part(0.6, 1)
-    rows: list[dict[str, Any]] = []
-    matrices, pruned = [], []
-    for seed, (model, member) in enumerate(
-        zip(students.run.models, students.run.rows, strict=True)
-    ):
-        looking.tick(seed, len(students.run.models))
-        small = oriented(prune(model, time=students.task.time).model, students.task.symbols)
-        M = matrices_of(small, students.task.symbols)
-        rows.append(
-            {
-                "seed": seed,
-                "accuracy": member["accuracy"],
-                "accuracy, pruned": accuracy_of(small, students.task),
-                **structure(small, M, students.task.symbols),
-            }
-        )
-        matrices.append(M)
-        pruned.append(small)
-    setting.tick(1, 1)
-    numbers = numbers_on_accuracy(rows) + judge(rows)
-    arrays = {
-        "M": np.stack(matrices).astype(np.float32),
-        **{f"pruned/{name}": np.asarray(array) for name, array in vars(pruned[0]).items()},
-        "steps": students.run.steps,
-        "losses": students.run.losses,
-    }
-    notes = ("M[seed, x, y] is the matrix that a pair (x, y) adds, [scores over y', query x'].",)
-    seeds = tuple(range(len(rows)))
-    return Outcome(
-        tuple(numbers), tuple(rows), notes, seeds, students.steps, arrays, (students.run,)
+    symbols = students.task.symbols
+    pruned, rows = prune_students(
+        students,
+        setting.part(0.6, 1),
+        lambda network: oriented(network, symbols),
+        lambda network: structure(network, matrices_of(network, symbols), symbols),
+    )
+    return students.outcome(
+        numbers=judge_accuracy(rows) + judge_structure(rows),
+        rows=rows,
+        notes=["M[seed, x, y] is the matrix that a pair (x, y) adds, [scores over y', query x']."],
+        arrays={
+            "M": np.stack([matrices_of(rnn, symbols) for rnn in pruned]).astype(np.float32),
+            **arrays_of({"pruned": pruned[0]}),
+        },
     )
 
 
-def judge(rows: list[dict[str, Any]]) -> list[Number]:
-    """The paper's items, one number each."""
-
-    def values(name: str) -> list[float]:
-        return [row[name] for row in rows]
-
+def judge_structure(rows: list[Json]) -> list[Number]:
+    """Judge the paper's items, one number each."""
+    values = functools.partial(column, rows)
     return [
         median_at_most("neurons with λ < 0.98", values("not memory"), 0, paper=0),
         median_at_least("W_x^in reads x", values("W_in_x reads x"), 0.99, paper="[A | 0]"),
@@ -86,36 +69,28 @@ def judge(rows: list[dict[str, Any]]) -> list[Number]:
 
 
 def oriented(model: SideGatedRNN, symbols: int) -> SideGatedRNN:
-    """The same function, with the factor of each gate that reads x as W_in_x."""
-    own = in_float64(model)
-    reads_x = [np.linalg.norm(W[:, :symbols], axis=1) for W in (own.W_in_m, own.W_in_x)]
-    reads_y = [np.linalg.norm(W[:, symbols:], axis=1) for W in (own.W_in_m, own.W_in_x)]
-    exchange = (reads_x[0] * reads_y[1] > reads_x[1] * reads_y[0])[:, None]
-    return eqx.tree_at(
-        lambda one: (one.W_in_m, one.W_in_x),
-        own,
-        (
-            np.where(exchange, own.W_in_x, own.W_in_m),
-            np.where(exchange, own.W_in_m, own.W_in_x),
-        ),
-    )
+    """Return the same function, with the factor of each gate that reads x as W_in_x."""
+    double = in_float64(model)
+    m, x = double.W_in_m, double.W_in_x
+    reads_x = [np.linalg.norm(W[:, :symbols], axis=1) for W in (m, x)]
+    reads_y = [np.linalg.norm(W[:, symbols:], axis=1) for W in (m, x)]
+    exchanged = exchange_rows(m, x, reads_x[0] * reads_y[1] > reads_x[1] * reads_y[0])
+    return eqx.tree_at(lambda rnn: (rnn.W_in_m, rnn.W_in_x), double, exchanged)
 
 
 def matrices_of(model: SideGatedRNN, symbols: int) -> np.ndarray:
-    """M [x, y, y', x']: what the pair (x, y) adds to the map from query to scores, at λ = 1."""
+    """Return M [x, y, y', x']: what a pair adds to the map from query to scores, at λ = 1."""
     written = (model.W_in_m[:, symbols:][:, None, :] * model.W_in_x[:, :symbols][:, :, None]) + (
         model.W_in_x[:, symbols:][:, None, :] * model.W_in_m[:, :symbols][:, :, None]
     )
     # A token [x, y] also writes the squares of its own parts.
     for half, axis in ((slice(0, symbols), 2), (slice(symbols, None), 1)):
-        own = model.W_in_m[:, half] * model.W_in_x[:, half]
-        written = written + np.expand_dims(own, axis)
+        written = written + np.expand_dims(model.W_in_m[:, half] * model.W_in_x[:, half], axis)
     return np.einsum("oi,ixy,iq->xyoq", model.D, written, model.W_side[:, :symbols])
 
 
-def structure(model: SideGatedRNN, M: np.ndarray, symbols: int) -> dict[str, Any]:
-    """The items of one student."""
-    kind = kinds(np.asarray(model.decay))
+def structure(model: SideGatedRNN, M: np.ndarray, symbols: int) -> Json:
+    """Return the items of one student; M is that of `matrices_of`."""
     flat = M.reshape(-1, symbols, symbols)
     singular = np.linalg.svd(flat, compute_uv=False)
     highest = flat.reshape(len(flat), -1)
@@ -123,26 +98,26 @@ def structure(model: SideGatedRNN, M: np.ndarray, symbols: int) -> dict[str, Any
     x, y = np.divmod(np.arange(len(flat)), symbols)
     return {
         "neurons": model.neurons,
-        "not memory": int(np.sum(kind != "memory")),
-        "W_in_x reads x": share(model.W_in_x, slice(0, symbols)),
-        "W_side reads x": share(model.W_side, slice(0, symbols)),
-        "W_in_m reads y": share(model.W_in_m, slice(symbols, None)),
-        "W_in_x and W_side": correlation(model.W_in_x[:, :symbols], model.W_side[:, :symbols]),
-        "D and B": correlation(model.D.T, model.W_in_m[:, symbols:]),
-        "second singular value": float(np.median(singular[:, 1] / top(singular[:, 0]))),
+        "not memory": int(np.sum(kinds(np.asarray(model.decay)) != "memory")),
+        "W_in_x reads x": column_share(model.W_in_x, slice(0, symbols)),
+        "W_side reads x": column_share(model.W_side, slice(0, symbols)),
+        "W_in_m reads y": column_share(model.W_in_m, slice(symbols, None)),
+        "W_in_x and W_side": row_agreement(model.W_in_x[:, :symbols], model.W_side[:, :symbols]),
+        "D and B": row_agreement(model.D.T, model.W_in_m[:, symbols:]),
+        "second singular value": float(np.median(singular[:, 1] / divisor(singular[:, 0]))),
         "peak at (y, x)": float(np.mean(place == y * symbols + x)),
-        "negative peak": float(np.median(-highest.min(axis=1) / top(highest.max(axis=1)))),
+        "negative peak": float(np.median(-highest.min(axis=1) / divisor(highest.max(axis=1)))),
     }
 
 
-def share(W: Any, half: slice) -> float:
-    """Of a matrix's squared weights, those in some columns."""
+def column_share(W: Weight, half: slice) -> float:
+    """Return the share of a matrix's squared weights in some columns."""
     total = float(np.sum(W**2))
     return float(np.sum(W[:, half] ** 2)) / total if total else 0.0
 
 
-def correlation(one: Any, other: Any) -> float:
-    """How far the rows of two matrices point along the same lines, weighted by their lengths."""
-    sizes = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+def row_agreement(A: Weight, B: Weight) -> float:
+    """Return how far the rows of two matrices have the same direction, up to signs and lengths."""
+    sizes = np.linalg.norm(A, axis=1) * np.linalg.norm(B, axis=1)
     total = float(sizes.sum())
-    return float(np.abs(np.sum(one * other, axis=1)).sum()) / total if total else 0.0
+    return float(np.abs(np.sum(A * B, axis=1)).sum()) / total if total else 0.0

@@ -2,12 +2,10 @@
 
 On a single token [x; y] the first output of one step is η(x₁² + x₂² + x₃²)y₁ and nothing else. The
 coefficients of the learned polynomial are judged by their median over seeds, within 2 % of η*; the
-residual is the norm of all other coefficients. The query has y = 0 and only it is judged in
-training, so what a network would do with the y of its query gets no gradient: the residual is given
-in full, and restricted to the terms that survive when the query's y is zero.
+residual is the norm of all other coefficients. The query has y = 0 and training judges the answer
+at the query only. So no gradient tells a network what to do with the y of its query. The residual
+is given in full, and restricted to the terms that survive when the query's y is zero.
 """
-
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,123 +16,104 @@ from underhood.analysis import decompile, polynomial
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.common.decay import kinds
+from underhood.common.files import Json
 from underhood.common.float64 import in_float64
-from underhood.experiments.protocols.students import REGRESSION, regression_students
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.rules import (
-    Number,
-    median_at_most,
-    median_near,
-    near,
-    no_more_than,
-)
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.protocols.students import REGRESSION, column, regression_students
+from underhood.experiments.running import Outcome, Setting
+from underhood.experiments.running.rules import median_at_most, median_near, near, no_more_than
 from underhood.layers import GatedRNN
+from underhood.results.files import Number
+from underhood.tasks import InContextRegression
 from underhood.training import Recipe
 
-PAPER = {"x1^2 y1": 6.81e-2, "x2^2 y1": 6.82e-2, "x3^2 y1": 6.82e-2}
-PAPER_RESIDUAL, PAPER_LOSS, PAPER_GD_LOSS = 1.35e-3, 0.0945, 0.0947
-POWERS = ((2, 0, 0, 1, 0, 0), (0, 2, 0, 1, 0, 0), (0, 0, 2, 1, 0, 0))
+# The paper's coefficients by the name of their monomial, and its powers of x₁ … y₃.
+TABLE2_PAPER = {
+    "x1^2 y1": (6.81e-2, (2, 0, 0, 1, 0, 0)),
+    "x2^2 y1": (6.82e-2, (0, 2, 0, 1, 0, 0)),
+    "x3^2 y1": (6.82e-2, (0, 0, 2, 1, 0, 0)),
+}
+PAPER_RESIDUAL, PAPER_LOSS, PAPER_STEP_LOSS = 1.35e-3, 0.0945, 0.0947
 
 
-def run(setting: Setting) -> Outcome:
-    """Coefficients, residuals, losses and the decompiled attention."""
+def reproduce_table2(setting: Setting) -> Outcome:
+    """Judge coefficients, residuals, losses and the decompiled attention."""
     students = regression_students(setting.part(0, 0.9))
     task, models = students.task, students.run.models
-    recipe = REGRESSION[setting.scale].recipe
-    step = task.best_attention().W_V[0, task.d_x]
-    rows = []
-    for seed, (model, member) in enumerate(zip(models, students.run.rows, strict=True)):
-        setting.tick(0.9 + 0.1 * seed / len(models), 1)
-        rows.append({"seed": seed, **of_one(model, task), "loss": member["loss"]})
-    setting.tick(1, 1)
-    count = len(rows)
-
-    def values(name: str) -> list[float]:
-        return [row[name] for row in rows]
-
-    losses = [np.inf if loss is None else loss for loss in values("loss")]
-    numbers: list[Number] = [
-        median_near(name, values(name), float(step), 0.02, paper=paper)
-        for name, paper in PAPER.items()
+    rows = [
+        {"seed": seed, **describe_student(model, task), "loss": member["loss"]}
+        for seed, model, member in students.visit(setting.part(0.9, 1))
     ]
-    numbers += [
-        no_more_than("residual", values("residual"), PAPER_RESIDUAL, what="median"),
-        median_at_most(
-            "residual_at_query", values("residual_at_query"), 2e-3, paper=PAPER_RESIDUAL
+    step, paper = float(task.best_attention().W_V[0, task.d_x]), PAPER_STEP_LOSS
+
+    def limited(name: str, limit: float, paper: float | None) -> Number:
+        return median_at_most(name, column(rows, name), limit, paper=paper)
+
+    numbers = [
+        *(
+            median_near(name, column(rows, name), step, 0.02, paper=coefficient)
+            for name, (coefficient, _) in TABLE2_PAPER.items()
         ),
-        median_at_most("loss", losses, 0.0947, paper=PAPER_LOSS),
-        near(
-            "gd_loss",
-            task.best_loss,
-            PAPER_GD_LOSS,
-            2e-4,
-            what="closed form",
-            paper=PAPER_GD_LOSS,
-            seeds=1,
-        ),
+        no_more_than("residual", column(rows, "residual"), PAPER_RESIDUAL, what="median"),
+        limited("residual_at_query", 2e-3, PAPER_RESIDUAL),
+        limited("loss", 0.0947, PAPER_LOSS),
+        near("gd_loss", task.best_loss, paper, 2e-4, what="closed form", paper=paper, seeds=1),
+        limited("attention - GD", 0.02, None),
     ]
-    numbers.append(median_at_most("attention - GD", values("attention - GD"), 0.02, paper=None))
-    notes = (
-        "residual_at_query: query neurons (λ near 0) read no y, as at the query itself. "
-        "attention - GD: the attention that decompile finds in that network, against the optimal "
-        "gradient step, both as functions on normal tokens.",
-        f"A weight that gets no gradient ends at {undecayed(recipe):.1e} of its first value.",
-    )
-    learned = np.stack([polynomial(model).coefficients[0] for model in models])
-    arrays = {
-        "powers": polynomial(models[0]).powers,
-        "coefficients": learned,
-        "at_query": np.stack([polynomial(at_query(m, task.d_x)).coefficients[0] for m in models]),
-        "gradient_step": polynomial(task.best_attention()).coefficients[0],
-        "steps": students.run.steps,
-        "losses": students.run.losses,
-        "decay": np.stack([np.asarray(model.decay) for model in models]),
-    }
-    seeds = tuple(range(count))
-    return Outcome(
-        tuple(numbers), tuple(rows), notes, seeds, students.steps, arrays, (students.run,)
+    learned = [polynomial(model) for model in models]
+    at_query = [polynomial(blind_queries(model, task.d_x)) for model in models]
+    return students.outcome(
+        numbers=numbers,
+        rows=rows,
+        notes=[
+            "residual_at_query: the residual of the network whose query neurons (λ near 0) read no "
+            "y, as at the query itself. attention - GD: the attention that decompile finds in that "
+            "network, minus the optimal gradient step, as functions on normal tokens.",
+            "Weight decay alone brings a weight without gradient to "
+            f"{undecayed(REGRESSION[setting.scale].recipe):.1e} of its first value.",
+        ],
+        arrays={
+            "powers": learned[0].powers,
+            "coefficients": np.stack([poly.coefficients[0] for poly in learned]),
+            "at_query": np.stack([poly.coefficients[0] for poly in at_query]),
+            "gradient_step": polynomial(task.best_attention()).coefficients[0],
+            "decay": np.stack([np.asarray(model.decay) for model in models]),
+        },
     )
 
 
 def undecayed(recipe: Recipe) -> float:
-    """What weight decay alone leaves of a weight."""
+    """Return the share of a weight that weight decay alone leaves."""
     progress = jnp.linspace(0, 1, 10_001)
     mean = float(jnp.mean(jax.vmap(recipe.decay_schedule)(progress)))
     return float(np.exp(-recipe.weight_decay * recipe.steps * mean))
 
 
-def of_one(model: GatedRNN, task: Any) -> dict[str, Any]:
-    """The numbers of one student."""
-    own = polynomial(model)
-    reading = at_query(model, task.d_x)
-    found = decompile(reading)
+def describe_student(model: GatedRNN, task: InContextRegression) -> Json:
+    """Return the numbers of one student."""
+    learned = polynomial(model)
+    blind = blind_queries(model, task.d_x)
+    decompiled = decompile(blind)
     best = quadratic_form(task.best_attention())
-    kind = kinds(np.asarray(model.decay))
+    powers = {name: powers for name, (_, powers) in TABLE2_PAPER.items()}
     return {
-        **{name: own.coefficient(0, *p) for name, p in zip(PAPER, POWERS, strict=True)},
-        "residual": own.residual(0, *POWERS),
-        "residual_at_query": polynomial(reading).residual(0, *POWERS),
-        "memory neurons": int(np.sum(kind == "memory")),
-        "not attention": found.residual,
-        "attention - GD": size(quadratic_form(found.attention) - best) / size(best),
+        **{name: learned.coefficient(0, *power) for name, power in powers.items()},
+        "residual": learned.residual(0, *powers.values()),
+        "residual_at_query": polynomial(blind).residual(0, *powers.values()),
+        "memory neurons": int(np.sum(kinds(np.asarray(model.decay)) == "memory")),
+        "not attention": decompiled.residual,
+        "attention - GD": size(quadratic_form(decompiled.attention) - best) / size(best),
     }
 
 
-def at_query(model: GatedRNN, d_x: int) -> GatedRNN:
-    """The network whose query neurons cannot read y.
+def blind_queries(model: GatedRNN, d_x: int) -> GatedRNN:
+    """Return the network whose query neurons cannot read y.
 
-    On queries with y = 0 it is the same where those neurons have λ = 0; with λ up to 0.02, as they
-    are counted, it is so to about a thousandth.
+    On queries with y = 0 it computes the same where those neurons have λ = 0; with λ up to 0.02, as
+    they are counted, the same to about a thousandth.
     """
-    own = in_float64(model)
-    passes_on = kinds(own.decay) == "query"
-
-    def blind(W: np.ndarray) -> np.ndarray:
-        W = W.copy()
-        W[passes_on, d_x:-1] = 0
-        return W
-
-    return eqx.tree_at(
-        lambda one: (one.W_in_m, one.W_in_x), own, (blind(own.W_in_m), blind(own.W_in_x))
-    )
+    double = in_float64(model)
+    query = kinds(double.decay) == "query"
+    blind = [W.copy() for W in (double.W_in_m, double.W_in_x)]
+    for W in blind:
+        W[query, d_x:-1] = 0
+    return eqx.tree_at(lambda rnn: [rnn.W_in_m, rnn.W_in_x], double, blind)

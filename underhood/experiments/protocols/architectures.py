@@ -1,8 +1,8 @@
 """The architectures that Figures 4 and 6 compare, by the paper's names.
 
-LSTM, GRU and LRU stand between a linear embedding and a linear readout, one or two of them, with
-nothing in between; an LRU's state is as wide as its input and output. The gated RNN is the paper's
-Eq. 2 with as many gate outputs as neurons, one layer, without embedding or readout of its own.
+LSTM, GRU and LRU layers stand between a linear embedding and a linear readout: one layer or two,
+with nothing between them. An LRU's state is as wide as its input and output. The gated RNN is the
+paper's Eq. 2 with as many gate outputs as neurons, one layer, without embedding and readout.
 """
 
 from collections.abc import Callable
@@ -17,82 +17,64 @@ from underhood.layers import (
     LSTM,
     DenseGatedRNN,
     GatedRNN,
+    Layer,
     LRUInOut,
     LRUInOutMLP,
     Stack,
 )
+from underhood.results.architectures import ARCHITECTURE_NAMES
 from underhood.tasks import Task
 
-MakeStudent = Callable[..., Any]
+# make_student(width, *, key), and make_layer(width, *, key) of a stack.
+MakeStudent = Callable[..., Layer]
 
-# Phases of an LRU's λ at the start. With phases all around the circle half of the regression
+# Largest phase of an LRU's λ at the start. With phases all around the circle half of the regression
 # students never learn one of the input directions.
 SMALL_PHASE = 0.3
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A name, the depths to try, and the students of one depth."""
+    """A name, the depths to try, and a function from task and depth to make_student."""
 
     name: str
     depths: tuple[int, ...]
     make: Callable[[Task, int], MakeStudent]
 
 
-def gated(kind: Any) -> Callable[[Task, int], MakeStudent]:
-    """Students that are one gated RNN."""
+def architecture(name: str, kind: Any) -> Architecture:  # Any: a class with its own `init`
+    """Return the architecture of a kind of layer."""
+    if kind in (GatedRNN, DenseGatedRNN):
+        return Architecture(name, (1,), lambda task, depth: gated_student(task, kind))
 
-    def of(task: Task, depth: int) -> MakeStudent:
-        def student(width: int, *, key: PRNGKeyArray) -> Any:
-            return kind.init(d_in=task.d_in, hidden=width, gated=width, d_out=task.d_out, key=key)
+    def make_layer(width: int, *, key: PRNGKeyArray) -> Layer:
+        more = {} if kind in (LSTM, GRU) else {"d_out": width, "max_phase": SMALL_PHASE}
+        layer: Layer = kind.init(d_in=width, hidden=width, **more, key=key)
+        return layer
 
-        return student
-
-    return of
-
-
-def stacked(make_layer: Callable[..., Any]) -> Callable[[Task, int], MakeStudent]:
-    """Students with one or more layers between embedding and readout."""
-
-    def of(task: Task, depth: int) -> MakeStudent:
-        def student(width: int, *, key: PRNGKeyArray) -> Stack:
-            return Stack.init(
-                make_layer, d_in=task.d_in, hidden=width, d_out=task.d_out, depth=depth, key=key
-            )
-
-        return student
-
-    return of
+    return Architecture(name, (1, 2), lambda task, depth: stacked_student(task, make_layer, depth))
 
 
-def plain(kind: Any) -> Callable[..., Any]:
-    """A layer of LSTM or GRU."""
-    return lambda width, *, key: kind.init(d_in=width, hidden=width, key=key)
+def gated_student(task: Task, kind: Any = GatedRNN) -> MakeStudent:  # Any: the same
+    """Return make_student for one gated RNN with as many gate outputs as neurons."""
+
+    def student(width: int, *, key: PRNGKeyArray) -> Layer:
+        sizes = {"d_in": task.d_in, "hidden": width, "gated": width, "d_out": task.d_out}
+        layer: Layer = kind.init(**sizes, key=key)
+        return layer
+
+    return student
 
 
-def lru(kind: Any) -> Callable[..., Any]:
-    """A layer of an LRU."""
-    return lambda width, *, key: kind.init(
-        d_in=width, hidden=width, d_out=width, max_phase=SMALL_PHASE, key=key
-    )
+def stacked_student(task: Task, make_layer: MakeStudent, depth: int) -> MakeStudent:
+    """Return make_student for layers between embedding and readout."""
+
+    def student(width: int, *, key: PRNGKeyArray) -> Stack:
+        sizes = {"d_in": task.d_in, "hidden": width, "d_out": task.d_out}
+        return Stack.init(make_layer, **sizes, depth=depth, key=key)
+
+    return student
 
 
-GATED, DENSE, LRU_PLAIN, LRU_IN_OUT, LRU_MLP, LSTM_, GRU_ = (
-    "gated RNN",
-    "gated RNN, dense",
-    "LRU",
-    "LRU In+Out",
-    "LRU In+Out MLP",
-    "LSTM",
-    "GRU",
-)
-
-ARCHITECTURES = (
-    Architecture(GATED, (1,), gated(GatedRNN)),
-    Architecture(DENSE, (1,), gated(DenseGatedRNN)),
-    Architecture(LRU_PLAIN, (1, 2), stacked(lru(LRU))),
-    Architecture(LRU_IN_OUT, (1, 2), stacked(lru(LRUInOut))),
-    Architecture(LRU_MLP, (1, 2), stacked(lru(LRUInOutMLP))),
-    Architecture(LSTM_, (1, 2), stacked(plain(LSTM))),
-    Architecture(GRU_, (1, 2), stacked(plain(GRU))),
-)
+LAYER_KINDS = (GatedRNN, DenseGatedRNN, LRU, LRUInOut, LRUInOutMLP, LSTM, GRU)
+ARCHITECTURES = tuple(map(architecture, ARCHITECTURE_NAMES, LAYER_KINDS))

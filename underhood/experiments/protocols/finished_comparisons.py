@@ -1,55 +1,50 @@
-"""Students of a comparison as its finished result has them.
+"""Students of a comparison, read from its finished result.
 
-Runs are large, and kept where they were trained; a result is small, and travels. So what is made
-from the students' losses alone needs no runs.
+Training runs are large and stay where they were trained; a result is small and can be copied. What
+needs the students' losses alone reads the result.
 """
 
 import logging
 import math
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
-from underhood.experiments.protocols.architectures import ARCHITECTURES
-from underhood.experiments.protocols.comparison import Comparison, Plan, Student
-from underhood.experiments.running.outcomes import ARRAYS, whole_result
+from underhood.common.files import Json
+from underhood.common.numbers import finite_or_none
+from underhood.common.tensors import read_tensors
+from underhood.experiments.protocols.comparison import Comparison, ComparisonPlan, TrainedStudent
 from underhood.experiments.running.setting import Setting
-from underhood.tasks import Task
-
-log = logging.getLogger("underhood")
-
-# In the order of a Student's.
-FIELDS = (
-    "architecture",
-    *("depth", "width", "seed", "rate", "parameters"),
-    *("training", "loss", "validation"),
-)
+from underhood.results.architectures import ARCHITECTURE_NAMES
+from underhood.results.files import ARRAYS, RESULT, finished_result
 
 
 class Misfit(Exception):
     """Why a result is not used, as the end of a sentence."""
 
 
-def earlier(name: str, task: Task, plan: Plan, setting: Setting) -> Comparison | None:
-    """The comparison of this name, if the folder has its result and it is not made anew.
+def read_comparison(plan: ComparisonPlan, setting: Setting) -> Comparison | None:
+    """Read the comparison of a plan from the folder of results.
 
-    None too where the result does not fit, damaged or of other students; the log says why.
+    None if there is none, if the same command runs it anew, or if it does not fit the plan; the
+    log says why it does not fit.
     """
-    folder = setting.folder / name
-    if name in setting.anew or not (folder / "result.json").exists():
+    folder = setting.folder / plan.name
+    if plan.name in setting.anew or not (folder / RESULT).exists():
         return None
     try:
-        return fitting(folder, task, plan, setting)
+        return fitting(folder, plan, setting)
     except Misfit as why:
-        log.warning("%s is not used, because %s; training instead", folder / "result.json", why)
+        logging.getLogger("underhood").warning(
+            "%s is not used, because %s; training instead", folder / RESULT, why
+        )
         return None
 
 
-def fitting(folder: Path, task: Task, plan: Plan, setting: Setting) -> Comparison:
-    """The comparison that a folder's result tells of, if it is what the plan asks for."""
-    result = whole_result(folder / "result.json")
+def fitting(folder: Path, plan: ComparisonPlan, setting: Setting) -> Comparison:
+    """Read the comparison in a folder; raise Misfit if it is not what the plan asks for."""
+    result = finished_result(folder / RESULT)
     if result is None:
         raise Misfit("it is damaged, or of a newer version")
     origin = result["provenance"]
@@ -57,37 +52,36 @@ def fitting(folder: Path, task: Task, plan: Plan, setting: Setting) -> Compariso
         raise Misfit(f"it is at {result['scale']} scale, with {origin.get('steps')} updates")
     seeds, training = setting.count(plan.seeds), origin.get("training")
     try:
-        students = students_in(safetensors.numpy.load_file(folder / ARRAYS))
-        who = [identity(one) for one in students]
-        rates = {one.rate for one in students}
-    except (OSError, LookupError, TypeError, ValueError, safetensors.SafetensorError):
+        students = students_in(read_tensors(folder / ARRAYS).arrays)
+        identities = [(s.architecture, s.depth, s.width, s.seed) for s in students]
+        rates = {student.rate for student in students}
+    except (OSError, LookupError, TypeError, ValueError):
         raise Misfit("its arrays are not those of a comparison") from None
-    if who != planned(plan, seeds) or not rates <= set(plan.rates):
+    if identities != planned_students(plan, seeds) or not rates <= set(plan.rates):
         raise Misfit(f"it is of other students, sizes or rates ({seeds} seeds are wanted)")
-    told = {"experiment": folder.name, "commit": origin.get("commit"), "training": training}
-    found = Comparison(task, students, (), seeds, read=told)
-    if not isinstance(training, list) or not same(found.rows(), result["rows"]):
+    read = {"experiment": folder.name, "commit": origin.get("commit"), "training": training}
+    comparison = Comparison(plan.task, students, (), seeds, read=read)
+    if not isinstance(training, list) or not same_rows(comparison.rows(), result["rows"]):
         raise Misfit("its arrays say other than its rows")
-    return found
+    return comparison
 
 
-def same(rows: list[dict[str, Any]], told: Any) -> bool:
-    """Whether a result's table says of the students what its arrays say."""
+def same_rows(rows: list[Json], stored: list[Json]) -> bool:
+    """Tell whether a result's table says what its arrays say."""
 
-    def alike(one: Any, other: Any) -> bool:
-        if isinstance(one, float) and isinstance(other, float):
-            return math.isclose(one, other, rel_tol=1e-9)
-        return bool(one == other)
+    def same(ours: object, theirs: object) -> bool:
+        if isinstance(ours, float) and isinstance(theirs, float):
+            return math.isclose(ours, theirs, rel_tol=1e-9)
+        return ours == theirs
 
-    try:
-        pairs = list(zip(rows, told, strict=True))
-        return all(alike(one[key], other[key]) for one, other in pairs for key in one)
-    except (LookupError, TypeError, ValueError):
-        return False
+    pairs = zip(rows, stored, strict=False)
+    return len(rows) == len(stored) and all(
+        name in theirs and same(ours[name], theirs[name]) for ours, theirs in pairs for name in ours
+    )
 
 
-def planned(plan: Plan, seeds: int) -> list[tuple[str, int, int, int]]:
-    """Whom a plan trains, in the order of a comparison."""
+def planned_students(plan: ComparisonPlan, seeds: int) -> list[tuple[str, int, int, int]]:
+    """Return architecture, depth, width and seed of every student of a plan, in order."""
     return [
         (architecture.name, depth, width, seed)
         for architecture, depth, width in plan.sizes()
@@ -95,20 +89,10 @@ def planned(plan: Plan, seeds: int) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def identity(student: Student) -> tuple[str, int, int, int]:
-    return student.architecture, student.depth, student.width, student.seed
-
-
-def students_in(columns: dict[str, np.ndarray]) -> tuple[Student, ...]:
-    """The students whose `columns` these are."""
-    names = [one.name for one in ARCHITECTURES]
-    plain = {field: columns[field].tolist() for field in FIELDS}
+def students_in(columns: dict[str, np.ndarray]) -> tuple[TrainedStudent, ...]:
+    """Return the students whose `columns` these are."""
+    lists = [columns[field.name].tolist() for field in fields(TrainedStudent)]
     return tuple(
-        Student(names[kind], depth, width, seed, rate, parameters, *map(finite, losses))
-        for kind, depth, width, seed, rate, parameters, *losses in zip(*plain.values(), strict=True)
+        TrainedStudent(ARCHITECTURE_NAMES[place], *rest[:-3], *map(finite_or_none, rest[-3:]))
+        for place, *rest in zip(*lists, strict=True)
     )
-
-
-def finite(value: float) -> float | None:
-    """A loss; None for that of a student that was lost."""
-    return value if np.isfinite(value) else None

@@ -3,9 +3,9 @@
 A student has `hidden` neurons and `gated` gate outputs. Along the first axis both grow together, as
 in the paper; along the second the neurons are plenty and only the gate outputs grow. A loss is
 the excess over the best attention's, divided by the task's scale. A student counts as computing the
-function if its loss is within a factor CLOSE of the median of the largest students, and below MOST:
-networks that are too small approximate, to a share of 1e-3 and less, but stay orders of magnitude
-above. Judged:
+function if its loss is within a factor CLOSE of the median of the largest students, and at most
+HIGHEST: networks that are too small approximate, to a share of 1e-3 and less, but stay orders of
+magnitude above. Judged:
 
 fall       the size at the end of the steepest fall of the median between neighbouring sizes: from
            the predicted size to twice that (the paper's "around twice as many neurons")
@@ -15,99 +15,91 @@ median     the smallest size from which on the median student does: the same lim
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.experiments.running.outcomes import Outcome
-from underhood.experiments.running.rules import DIFFERS, NOT_JUDGED, REPRODUCED, Number
-from underhood.experiments.running.setting import Setting
+from underhood.common.files import Json
+from underhood.experiments.running import Outcome, Setting
+from underhood.experiments.running.rules import judged
 from underhood.layers import GatedRNN
+from underhood.results.files import Number
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
 
 # How far above the largest students' loss another may lie and count as computing the function.
-CLOSE, MOST = 100, 1e-2
+CLOSE, HIGHEST = 100, 1e-2
 # Excess losses below this are sampling noise or rounding.
 FLOOR = 1e-12
-ALONE = 10_000
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """Sizes of students and how they are trained, at one scale."""
+class SizePlan:
+    """Sizes of students and how they are trained, at one scale.
 
+    predicted  the fewest neurons and the fewest gate outputs that theory allows
+    neurons    sizes of the first axis, with as many gate outputs
+    gates      gate outputs of the second axis, over twice the predicted neurons
+    key        of the students' weights and data
+    """
+
+    task: Task
+    predicted: tuple[int, int]
     neurons: tuple[int, ...]
     gates: tuple[int, ...]
     seeds: int
     recipe: Recipe
+    key: int
 
-    def sizes(self, predicted: int) -> dict[int, tuple[int, int]]:
-        """(hidden, gated) by width: both growing together, then gate outputs alone.
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """(hidden, gated) of every student: the first axis, then the second."""
+        together = tuple((count, count) for count in self.neurons)
+        return together + tuple((2 * self.predicted[0], count) for count in self.gates)
 
-        An ensemble's width is one number and a size is two: ALONE + m stands for m gate outputs
-        over twice the neurons predicted.
-        """
-        together = {n: (n, n) for n in self.neurons}
-        return together | {ALONE + m: (2 * predicted, m) for m in self.gates}
+    @property
+    def widths(self) -> range:
+        """An ensemble's width is one number: here the place of a size, counted from 1."""
+        return range(1, len(self.sizes) + 1)
 
 
-def students_of(task: Task, sizes: dict[int, tuple[int, int]]) -> Callable[..., GatedRNN]:
-    """make_student by width."""
+def sized_student(task: Task, sizes: tuple[tuple[int, int], ...]) -> Callable[..., GatedRNN]:
+    """Return make_student, whose width is the place of a size, counted from 1."""
 
     def student(width: int, *, key: PRNGKeyArray) -> GatedRNN:
-        hidden, gated = sizes[width]
+        hidden, gated = sizes[width - 1]
         return GatedRNN.init(d_in=task.d_in, hidden=hidden, gated=gated, d_out=task.d_out, key=key)
 
     return student
 
 
-def sweep(
-    name: str, task: Task, plan: Sweep, key: int, predicted: int, gates: int, setting: Setting
-) -> Outcome:
-    """Train all sizes and judge where the loss falls; `gates` is the fewest that theory needs."""
-    sizes = plan.sizes(predicted)
-    run = setting.train(
-        name,
-        students_of(task, sizes),
-        task,
-        plan.recipe,
-        widths=tuple(sizes),
-        seeds=setting.count(plan.seeds),
-        key=key,
-    )
-    return judge(run, sizes, task, plan, predicted, gates, setting.count(plan.seeds))
+def reproduce_sizes(name: str, plan: SizePlan, setting: Setting) -> Outcome:
+    """Train students of all sizes, in one run, and judge where the loss falls."""
+    student, widths = sized_student(plan.task, plan.sizes), plan.widths
+    seeds, key = setting.count(plan.seeds), plan.key
+    run = setting.train(name, student, plan.task, plan.recipe, widths=widths, seeds=seeds, key=key)
+    return judge_sizes(run, plan, seeds)
 
 
-def judge(
-    run: Run,
-    sizes: dict[int, tuple[int, int]],
-    task: Task,
-    plan: Sweep,
-    predicted: int,
-    gates: int,
-    seeds: int,
-) -> Outcome:
-    """Numbers and rows of a finished sweep."""
+def judge_sizes(run: Run, plan: SizePlan, seeds: int) -> Outcome:
+    """Return the numbers and rows of a finished run."""
+    task, sizes, together = plan.task, plan.sizes, len(plan.neurons)
     excess = np.full((len(sizes), seeds), np.nan)
-    places = {width: place for place, width in enumerate(sizes)}
     for row in run.rows:
         if row["loss"] is not None:
             above = (row["loss"] - task.best_loss) / task.scale
-            excess[places[row["width"]], row["seed"]] = max(above, FLOOR)
-    # A lost member found nothing.
+            excess[row["width"] - 1, row["seed"]] = max(above, FLOOR)
+    # A student that diverged counts as one that answers zero.
     nothing = (task.zero_loss - task.best_loss) / task.scale
-    found = np.where(np.isfinite(excess), excess, nothing)
-    limits = [limit_of(found[: len(plan.neurons)])] * len(plan.neurons)
-    limits += [limit_of(found)] * len(plan.gates)
-    numbers = numbers_of("neurons", plan.neurons, found[: len(plan.neurons)], predicted, seeds)
+    losses = np.where(np.isfinite(excess), excess, nothing)
+    limits = [limit_of(losses[:together])] * together + [limit_of(losses)] * len(plan.gates)
+    neurons, gates = plan.predicted
+    numbers = numbers_of("neurons", plan.neurons, losses[:together], neurons)
     if plan.gates:
-        alone = found[len(plan.neurons) :]
-        numbers += numbers_of("gate outputs", plan.gates, alone, gates, seeds)
-    rows = [
+        numbers += numbers_of("gate outputs", plan.gates, losses[together:], gates)
+    rows: list[Json] = [
         {
             "neurons": hidden,
             "gate outputs": gated,
@@ -117,67 +109,58 @@ def judge(
             "compute it": f"{int(np.sum(values <= limit))} of {seeds}",
             "below 1e-3": f"{int(np.sum(values <= 1e-3))} of {seeds}",
         }
-        for (hidden, gated), values, limit in zip(sizes.values(), found, limits, strict=True)
+        for (hidden, gated), values, limit in zip(sizes, losses, limits, strict=True)
     ]
-    notes = (
-        f"Theory needs {predicted} neurons and {gates} gate outputs. Losses are excesses over the "
-        "best attention, divided by the task's scale.",
-    )
-    arrays = {
-        "sizes": np.array(list(sizes.values())),
-        "excess": excess,
-        "predicted": np.array([predicted, gates]),
-        "steps": run.steps,
-        "losses": run.losses,
-    }
     return Outcome(
-        tuple(numbers),
-        tuple(rows),
-        notes,
-        tuple(range(seeds)),
-        plan.recipe.steps,
-        arrays,
-        (run,),
+        numbers=numbers,
+        rows=rows,
+        notes=[
+            f"Theory needs {neurons} neurons and {gates} gate outputs. A loss is given as the "
+            "excess over the loss of the best attention, divided by the task's scale."
+        ],
+        seeds=range(seeds),
+        steps=plan.recipe.steps,
+        arrays={
+            "sizes": np.array(sizes),
+            "excess": excess,
+            "predicted": np.array(plan.predicted),
+            "steps": run.steps,
+            "losses": run.losses,
+        },
+        runs=[run],
     )
 
 
 def numbers_of(
-    what: str, counts: tuple[int, ...], found: np.ndarray, predicted: int, seeds: int
+    what: str, counts: tuple[int, ...], losses: np.ndarray, predicted: int
 ) -> list[Number]:
-    """The three numbers of one axis."""
-    medians = np.median(found, axis=1)
-    limit = limit_of(found)
-    fall = steepest_fall(counts, medians)
-    reached = [count for count, values in zip(counts, found, strict=True) if values.min() <= limit]
-    smallest = min(reached, default=None)
-    settled = from_here_on(counts, medians <= limit)
-
-    def within(name: str, value: int | None) -> Number:
-        rule = f"{predicted} ≤ {what} ≤ {2 * predicted}"
+    """Return the three numbers of an axis; `losses` has a row per size and a column per seed."""
+    medians, lowest = np.median(losses, axis=1), np.min(losses, axis=1)
+    limit, seeds = limit_of(losses), losses.shape[1]
+    values = {
+        "fall": steepest_fall(counts, medians),
+        "smallest": next(itertools.compress(counts, lowest <= limit), None),
+        "median": from_here_on(counts, medians <= limit),
+    }
+    rule = f"{predicted} ≤ {what} ≤ {2 * predicted}"
+    numbers = []
+    for name, value in values.items():
         holds = value is not None and predicted <= value <= 2 * predicted
-        verdict = REPRODUCED if holds else DIFFERS
-        verdict = verdict if seeds >= 4 else NOT_JUDGED
-        return Number(f"{name}, {what}", value, predicted, rule, verdict, seeds)
-
-    return [within("fall", fall), within("smallest", smallest), within("median", settled)]
+        numbers.append(judged(f"{name}, {what}", value, rule, holds, paper=predicted, seeds=seeds))
+    return numbers
 
 
-def limit_of(found: np.ndarray) -> float:
-    """The loss below which a student counts, given all sizes of an axis, the largest last."""
-    return min(CLOSE * float(np.median(found[-1])), MOST)
+def limit_of(losses: np.ndarray) -> float:
+    """Return the loss below which a student counts; the last row has the largest students."""
+    return min(CLOSE * float(np.median(losses[-1])), HIGHEST)
 
 
 def steepest_fall(counts: tuple[int, ...], medians: np.ndarray) -> int | None:
-    """The size at the end of the largest fall of the median's logarithm between neighbours."""
+    """Return the size at the end of the largest fall of log median between neighbours."""
     falls = [np.log(before / after) for before, after in itertools.pairwise(medians)]
-    if not falls or max(falls) <= 0:
-        return None
-    return counts[int(np.argmax(falls)) + 1]
+    return counts[int(np.argmax(falls)) + 1] if falls and max(falls) > 0 else None
 
 
-def from_here_on(counts: tuple[int, ...], holds: Any) -> int | None:
-    """The smallest size from which on all sizes hold."""
-    for place, count in enumerate(counts):
-        if all(holds[place:]):
-            return count
-    return None
+def from_here_on(counts: tuple[int, ...], holds: Sequence[bool] | np.ndarray) -> int | None:
+    """Return the smallest size from which on all sizes hold."""
+    return next((count for place, count in enumerate(counts) if all(holds[place:])), None)

@@ -1,18 +1,20 @@
-"""Random sources to compile: attention teachers and gated RNNs, in float64, by seed."""
+"""Random sources to compile, in float64, and the error of what they are compiled into."""
 
+import jax
 import numpy as np
 
+from underhood.constructions import Construction
 from underhood.layers import GatedRNN, LinearAttention
 
 
 def random_teacher(d: int, seed: int) -> LinearAttention:
-    """Square weights with entries N(0, 1/d)."""
+    """Return attention with square weights, entries N(0, 1/d)."""
     rng = np.random.default_rng([1, d, seed])
     return LinearAttention(*(rng.normal(size=(d, d)) / np.sqrt(d) for _ in range(3)))
 
 
 def random_gated_rnn(d: int, seed: int, *, hidden: int = 12, gated: int = 10) -> GatedRNN:
-    """Weights N(0, 1/fan-in); λ is 0, 1, and uniform on (0, 1) for the other neurons."""
+    """Return a gated RNN with weights N(0, 1/fan-in); λ is 0, 1, then uniform on (0, 1)."""
     rng = np.random.default_rng([2, d, seed])
 
     def weights(rows: int, columns: int) -> np.ndarray:
@@ -25,4 +27,12 @@ def random_gated_rnn(d: int, seed: int, *, hidden: int = 12, gated: int = 10) ->
         W_out_m=weights(gated, hidden),
         W_out_x=weights(gated, hidden),
         D=weights(d, gated),
+    )
+
+
+def largest_error(built: list[Construction], length: int) -> float:
+    """Return the largest error of all networks, each on fresh sequences."""
+    return max(
+        network.error(key=jax.random.key(seed), length=length, sequences=8)
+        for seed, network in enumerate(built)
     )

@@ -1,25 +1,78 @@
 """Students that several experiments look at: trained once, kept in the folder of the results."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jax
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.experiments.running.setting import Setting
-from underhood.layers import GatedRNN, SideGatedRNN
+from underhood.common.decay import kinds
+from underhood.common.files import Json
+from underhood.experiments.protocols.architectures import gated_student
+from underhood.experiments.running import Outcome, Setting
+from underhood.layers import GatedRNN, Layer, SideGatedRNN
+from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall, InContextRegression, Task, TeacherStudent
 from underhood.training import Adam, Recipe, Run
 
+SomeTask = TypeVar("SomeTask", bound=Task)
+
 
 @dataclass(frozen=True)
-class Students:
+class Students(Generic[SomeTask]):
     """A task, the run of its students, and how many steps they took."""
 
-    task: Any
+    task: SomeTask
     run: Run
     steps: int
+
+    def visit(self, setting: Setting) -> Iterator[tuple[int, Any, Json]]:  # Any: the layer
+        """Yield seed, trained network and row of every student; report the progress."""
+        for seed in setting.over(range(len(self.run.models))):
+            yield seed, self.run.models[seed], self.run.rows[seed]
+
+    def outcome(
+        self,
+        *,
+        numbers: Sequence[Number],
+        rows: Sequence[Json],
+        notes: Sequence[str],
+        arrays: dict[str, np.ndarray],
+        runs: Sequence[Run] = (),
+    ) -> Outcome:
+        """Return the outcome of an experiment on these students; `runs` are further ones."""
+        return Outcome(
+            numbers=numbers,
+            rows=rows,
+            notes=notes,
+            seeds=range(len(self.run.models)),
+            steps=self.steps,
+            arrays={**arrays, "steps": self.run.steps, "losses": self.run.losses},
+            runs=(self.run, *runs),
+        )
+
+
+def column(rows: Iterable[Json], name: str) -> list[float]:
+    """Return the numbers of this name; infinity for None, nothing for a row without it."""
+    return [np.inf if row[name] is None else row[name] for row in rows if name in row]
+
+
+def neuron_counts(model: GatedRNN) -> Json:
+    """Return the number of neurons, in all and of each kind, and of gate outputs."""
+    kind = kinds(np.asarray(model.decay))
+    counts = {name: int(np.sum(kind == name)) for name in ("memory", "query", "other")}
+    return {"neurons": model.neurons, **counts, "gate outputs": model.gate_width}
+
+
+def arrays_of(holders: Mapping[str, object]) -> dict[str, np.ndarray]:
+    """Return all fields of networks and other objects, named NAME/FIELD."""
+    return {
+        f"{name}/{field}": np.asarray(array)
+        for name, holder in holders.items()
+        for field, array in vars(holder).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -32,7 +85,7 @@ class Protocol:
     d: int = 4
 
 
-# The paper's student at quick scale too; only the recipe is another one. A larger step than
+# The paper's student at quick scale too, with another recipe. A larger learning rate than
 # Recipe.fast's, a shorter memory of squared gradients and half the length leave the fewest neurons
 # (docs/recipes.md, the last block of its table).
 TEACHER_STUDENT = {
@@ -41,8 +94,8 @@ TEACHER_STUDENT = {
     "paper": Protocol(100, 16, Recipe.paper()),
 }
 
-# At quick scale a sixth of the paper's sequences, each with its mirror image: what the students
-# learn that is of no use is noise, and falls with the root of their number.
+# At quick scale a sixth of the paper's sequences, each with its mirror image. What the students
+# learn beside the task is noise, and falls with the root of the number of sequences.
 REGRESSION = {
     "smoke": Protocol(8, 2, Recipe.noisy(steps=50)),
     "quick": Protocol(80, 4, Recipe.noisy(weight_decay=7e-4)),
@@ -50,76 +103,66 @@ REGRESSION = {
 }
 
 # The paper gives neither the steps nor the size. Decay this strong leaves few neurons and still
-# every answer right; weaker decay leaves more, stronger decay loses answers.
+# every answer right; weaker decay leaves more neurons, stronger decay makes some answers wrong.
 RECALL = {
     "smoke": Protocol(8, 2, Recipe(steps=50, learning_rate=1e-2)),
     "quick": Protocol(32, 8, Recipe(steps=10_000, learning_rate=1e-2, weight_decay=5e-3)),
     "paper": Protocol(32, 16, Recipe(steps=100_000, learning_rate=1e-2, weight_decay=5e-3)),
 }
 
-# One teacher for all seeds, and the key that the students' weights and data come from.
-TEACHER, TEACHER_STUDENTS, REGRESSION_STUDENTS = 500, 501, 21
-LITERAL_TEACHER, LITERAL_STUDENTS = 100, 7
-RECALL_GATED, RECALL_SIDE = 503, 504
+# Keys of the teacher, the same for all seeds, and of the students' weights and data.
+TEACHER_KEY, TEACHER_STUDENTS_KEY, REGRESSION_KEY = 500, 501, 21
+LITERAL_TEACHER_KEY, LITERAL_KEY = 100, 7
+RECALL_GATED_KEY, RECALL_SIDE_KEY = 503, 504
 
 
-def gated_rnn(task: Task) -> Callable[..., GatedRNN]:
-    """Students with as many gate outputs as neurons."""
-
-    def student(width: int, *, key: PRNGKeyArray) -> GatedRNN:
-        return GatedRNN.init(d_in=task.d_in, hidden=width, gated=width, d_out=task.d_out, key=key)
-
-    return student
-
-
-def teacher_students(setting: Setting) -> Students:
-    """The students of table1 and figure2."""
+def teacher_students(setting: Setting) -> Students[TeacherStudent]:
+    """Return the students of table1 and figure2."""
     protocol = TEACHER_STUDENT[setting.scale]
-    task = TeacherStudent.random(protocol.d, key=jax.random.key(TEACHER))
-    return trained("teacher_student", gated_rnn(task), task, protocol, TEACHER_STUDENTS, setting)
+    task = TeacherStudent.random(protocol.d, key=jax.random.key(TEACHER_KEY))
+    return train_students("teacher_student", task, protocol, TEACHER_STUDENTS_KEY, setting)
 
 
-def literal_students(setting: Setting) -> Students:
-    """Students of the paper's recipe with its weight decay read literally, on another teacher."""
+def literal_students(setting: Setting) -> Students[TeacherStudent]:
+    """Return students of the paper's recipe, its weight decay read literally; another teacher."""
     protocol = Protocol(100, 16, Recipe.paper(literal=True))
-    task = TeacherStudent.random(protocol.d, key=jax.random.key(LITERAL_TEACHER))
-    return trained("literal", gated_rnn(task), task, protocol, LITERAL_STUDENTS, setting)
+    task = TeacherStudent.random(protocol.d, key=jax.random.key(LITERAL_TEACHER_KEY))
+    return train_students("literal", task, protocol, LITERAL_KEY, setting)
 
 
-def regression_students(setting: Setting) -> Students:
-    """The students of table2."""
-    protocol = REGRESSION[setting.scale]
+def regression_students(setting: Setting) -> Students[InContextRegression]:
+    """Return the students of table2."""
     task = InContextRegression(mirrored=setting.scale != "paper")
-    return trained("regression", gated_rnn(task), task, protocol, REGRESSION_STUDENTS, setting)
+    return train_students("regression", task, REGRESSION[setting.scale], REGRESSION_KEY, setting)
 
 
-def recall_students(setting: Setting, *, side: bool) -> Students:
-    """The students of recall_gated and recall_side."""
+def recall_students(setting: Setting, *, side: bool) -> Students[AssociativeRecall]:
+    """Return the students of recall_side, or of recall_gated."""
     protocol, task = RECALL[setting.scale], AssociativeRecall()
 
     def side_gated(width: int, *, key: PRNGKeyArray) -> SideGatedRNN:
         return SideGatedRNN.init(d_in=task.d_in, hidden=width, d_out=task.d_out, key=key)
 
     if side:
-        return trained("recall_side", side_gated, task, protocol, RECALL_SIDE, setting)
-    return trained("recall_gated", gated_rnn(task), task, protocol, RECALL_GATED, setting)
+        return train_students("recall_side", task, protocol, RECALL_SIDE_KEY, setting, side_gated)
+    return train_students("recall_gated", task, protocol, RECALL_GATED_KEY, setting)
 
 
-def trained(
+def train_students(
     name: str,
-    make_student: Callable[..., Any],
-    task: Task,
+    task: SomeTask,
     protocol: Protocol,
     key: int,
     setting: Setting,
-) -> Students:
-    """A run by its protocol."""
+    make_student: Callable[..., Layer] | None = None,
+) -> Students[SomeTask]:
+    """Train students by a protocol; gated RNNs where no make_student is given."""
     run = setting.train(
         name,
-        make_student,
+        make_student or gated_student(task),
         task,
         protocol.recipe,
-        widths=protocol.width,
+        widths=[protocol.width],
         seeds=setting.count(protocol.seeds),
         key=key,
     )

@@ -1,4 +1,4 @@
-"""Things that wait for others most of the time, side by side in threads."""
+"""Calls that mostly wait, run side by side in threads."""
 
 import queue
 import threading
@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 Name = TypeVar("Name")
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
-def side_by_side(calls: Mapping[Name, Callable[[], Found]]) -> Iterator[tuple[Name, Found]]:
-    """What calls give, as they end; what one of them raises is raised here."""
-    ended: queue.SimpleQueue[tuple[Name, Found | None, BaseException | None]] = queue.SimpleQueue()
+def side_by_side(calls: Mapping[Name, Callable[[], Answer]]) -> Iterator[tuple[Name, Answer]]:
+    """Yield the name and the answer of every call, as they end; raise what a call raises."""
+    ended: queue.SimpleQueue[tuple[Name, Answer | None, BaseException | None]] = queue.SimpleQueue()
 
-    def one(name: Name, call: Callable[[], Found]) -> None:
+    def make(name: Name, call: Callable[[], Answer]) -> None:
         try:
             ended.put((name, call(), None))
         except BaseException as error:
             ended.put((name, None, error))
 
     for name, call in calls.items():
-        # Daemons: who presses Ctrl-C does not wait for an analysis to end.
-        threading.Thread(target=one, args=(name, call), name=str(name), daemon=True).start()
+        # Daemons: Ctrl-C does not wait for an analysis to end.
+        threading.Thread(target=make, args=(name, call), name=str(name), daemon=True).start()
     for _ in calls:
-        name, found, error = ended.get()
+        name, answer, error = ended.get()
         if error is not None:
             raise error
-        yield name, found  # type: ignore[misc]
+        yield name, answer  # type: ignore[misc]

@@ -1,50 +1,37 @@
-"""What a person sees while experiments run: one line each, and the time that is left.
+"""What a person sees while experiments run: a line for each, and the time that is left.
 
-The time left is what the budgets of the experiments that wait add up to, plus what the running one
-still needs; both are scaled by how this machine has kept its budgets so far. Without a terminal
-there is one line when an experiment starts and one when it ends.
+The time left is the sum of the budgets of the experiments that wait, plus what the running ones
+still need. Both are scaled by how this machine has kept its budgets so far. Without a terminal a
+line is printed when an experiment starts and another when it ends.
 """
 
-import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
-from underhood.experiments.running.setting import Tick
+from underhood.common.live import LiveDisplay, duration_in_words
+from underhood.sweeps.engines import Progress
+
+if TYPE_CHECKING:
+    import rich.table
 
 WAITING, RUNNING, FAILED = "waits", "runs", "failed"
 
 
-class Display:
-    """The experiments by name, with their budgets of seconds."""
+class ExperimentsDisplay(LiveDisplay):
+    """Experiments by name, with their budgets of seconds."""
 
     def __init__(self, budgets: dict[str, int]):
+        super().__init__()
         self.budgets = budgets
         self.states = dict.fromkeys(budgets, WAITING)
         self.shares = dict.fromkeys(budgets, 0.0)
         self.seconds: dict[str, float] = {}
         self.began: dict[str, float] = {}
-        self.live: Any = None
 
-    def __enter__(self) -> "Display":
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self.live = Live(
-                console=Console(stderr=True), get_renderable=self.table, refresh_per_second=4
-            )
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self.live is not None:
-            self.live.stop()
-
-    def start(self, name: str) -> Tick:
-        """An experiment begins; the function that it reports its progress to."""
+    def start(self, name: str) -> Progress:
+        """Begin an experiment; return the function that it reports its progress to."""
         self.states[name], self.began[name] = RUNNING, time.monotonic()
-        if self.live is None:
-            print(f"{name}: runs, {self.left()} left in all", file=sys.stderr, flush=True)
+        self.say(f"{name}: runs, {self.left()} left in all")
 
         def tick(done: float, total: float) -> None:
             self.shares[name] = min(max(done / total if total else 1.0, 0.0), 1.0)
@@ -52,35 +39,31 @@ class Display:
         return tick
 
     def finish(self, name: str, state: str) -> None:
-        """An experiment has ended."""
+        """End an experiment; `state` is its verdict, or FAILED."""
         self.states[name], self.shares[name] = state, 1.0
-        # One that failed says nothing about the pace.
+        # A failed experiment tells nothing about the pace.
         if name in self.began and state != FAILED:
             self.seconds[name] = time.monotonic() - self.began[name]
-        if self.live is None:
-            took = f" after {self.seconds[name]:.0f} s" if name in self.seconds else ""
-            print(f"{name}: {state}{took}", file=sys.stderr, flush=True)
+        took = f" after {self.seconds[name]:.0f} s" if name in self.seconds else ""
+        self.say(f"{name}: {state}{took}")
 
     def left(self) -> str:
-        """The time left, for people."""
-        spent = sum(self.seconds.values())
-        foreseen = sum(self.budgets[name] for name in self.seconds)
-        pace = spent / foreseen if foreseen else 1.0
+        """Return the time left, in words."""
+        budget = sum(self.budgets[name] for name in self.seconds)
+        pace = sum(self.seconds.values()) / budget if budget else 1.0
         rest = 0.0
         for name, state in self.states.items():
             if state == WAITING:
                 rest += pace * self.budgets[name]
             elif state == RUNNING:
                 gone, share = time.monotonic() - self.began[name], self.shares[name]
-                # Early on the budget says more than a share of almost nothing.
-                own = (
-                    gone * (1 - share) / share if share > 0.2 else pace * self.budgets[name] - gone
-                )
-                rest += max(own, 0.0)
-        return f"about {rest / 60:.0f} min" if rest >= 90 else f"about {rest:.0f} s"
+                # Early on the budget is the better guide.
+                by_budget, by_share = pace * self.budgets[name] - gone, share > 0.2
+                rest += max(gone * (1 - share) / share if by_share else by_budget, 0.0)
+        return duration_in_words(rest)
 
-    def table(self) -> Any:
-        """One line per experiment, drawn anew a few times a second."""
+    def table(self) -> "rich.table.Table":
+        """Return a line per experiment, and one for all."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 

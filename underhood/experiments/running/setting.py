@@ -1,69 +1,80 @@
-"""What an experiment is asked for, where runs that experiments share are kept, and who trains."""
+"""What an experiment is asked for: scale, seeds, folder, engine and progress."""
 
 import dataclasses
 import functools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import jax
 import numpy as np
 
-from underhood.experiments.running.concurrency import side_by_side
-from underhood.sweeps.engines import Engine
+from underhood.experiments.running.concurrency import Answer, side_by_side
+from underhood.layers import Layer
+from underhood.sweeps.engines import Engine, Local, Progress
 from underhood.sweeps.study import Study
 from underhood.tasks import Task
-from underhood.training import Recipe, Run, train
+from underhood.training import Recipe, Run
 
-# Called with what has been done so far, of how much.
-Tick = Callable[[float, float], None]
-Found = TypeVar("Found")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A scale, the seeds asked for (None: the experiment's own), a folder, and a progress bar.
+    """What an experiment is asked for.
 
-    engine    who trains; None: this process
-    anew      experiments that the same command runs, whose earlier results do not count
-    turns     experiments that run side by side and share a run train it once
+    scale     smoke, quick or paper
+    seeds     how many; None: the experiment's default
+    folder    of the results and of the training runs
+    tick      called with what is done so far, of how much
+    engine    trains the students
+    anew      experiments that the same command runs; their earlier results are not used
+    locks     one per run, so that experiments side by side train a shared run once
     """
 
     scale: str
     seeds: int | None
     folder: Path
-    tick: Tick
-    engine: Engine | None = None
+    tick: Progress
+    engine: Engine = field(default_factory=Local)
     anew: frozenset[str] = frozenset()
-    turns: defaultdict[Path, threading.Lock] = field(
+    locks: defaultdict[Path, threading.Lock] = field(
         default_factory=lambda: defaultdict(threading.Lock)
     )
 
     def count(self, default: int) -> int:
-        """How many seeds to run."""
+        """Return how many seeds to run."""
         return default if self.seeds is None else self.seeds
 
     def part(self, start: float, end: float) -> "Setting":
-        """The same setting for a part of the experiment: its whole is ours from start to end."""
+        """Return the setting of a part, whose progress fills ours from start to end."""
 
         def tick(done: float, total: float) -> None:
             self.tick(start + (end - start) * done / max(total, 1e-9), 1.0)
 
         return dataclasses.replace(self, tick=tick)
 
-    def each(self, parts: Sequence[tuple[float, Callable[["Setting"], Found]]]) -> list[Found]:
-        """What parts of the experiment give, each with its weight in the progress.
+    def over(self, items: Collection[Item]) -> Iterator[Item]:
+        """Yield the items, and report the progress through them."""
+        for done, item in enumerate(items):
+            self.tick(done, len(items))
+            yield item
+        self.tick(1, 1)
 
-        One after the other in this process; on an engine, whose workers are many, side by side.
+    def each(self, parts: Sequence[tuple[float, Callable[["Setting"], Answer]]]) -> list[Answer]:
+        """Run the parts of an experiment and return their answers in order.
+
+        Side by side if the engine is concurrent, else one after the other.
+
+        parts   pairs of a weight in the progress and a function
         """
         shares = np.array([weight for weight, _ in parts], float)
         shares /= max(shares.sum(), 1e-9)
         done = np.zeros(len(parts))
 
-        def own(place: int) -> "Setting":
+        def setting_of(place: int) -> "Setting":
             def tick(part: float, total: float) -> None:
                 done[place] = part / max(total, 1e-9)
                 self.tick(float(shares @ done), 1.0)
@@ -71,15 +82,16 @@ class Setting:
             return dataclasses.replace(self, tick=tick)
 
         calls = {
-            place: functools.partial(call, own(place)) for place, (_, call) in enumerate(parts)
+            place: functools.partial(call, setting_of(place))
+            for place, (_, call) in enumerate(parts)
         }
-        if self.engine is None:
+        if not self.engine.concurrent:
             return [call() for call in calls.values()]
-        found = dict(side_by_side(calls))
-        return [found[place] for place in calls]
+        answers = dict(side_by_side(calls))
+        return [answers[place] for place in calls]
 
-    def runs(self, name: str) -> Path:
-        """Where a training run is kept, so that it resumes and other experiments find it.
+    def run_folder(self, name: str) -> Path:
+        """Return the folder of a training run, where it resumes and other experiments read it.
 
         A run that is finished with the same settings is loaded; delete the folder to train anew.
         """
@@ -89,34 +101,19 @@ class Setting:
     def train(
         self,
         name: str,
-        make_student: Callable[..., Any],
+        make_student: Callable[..., Layer],
         task: Task,
         recipe: Recipe,
         *,
-        widths: int | Iterable[int],
+        widths: Iterable[int],
         seeds: int,
         key: int,
-        axes: Mapping[str, Iterable[Any]] | None = None,
+        axes: Mapping[str, Iterable[float]] | None = None,
     ) -> Run:
-        """A run of this name: trained, continued, or read if it is there already."""
-        out = self.runs(name)
-        if self.engine is not None:
-            widths = (widths,) if isinstance(widths, int) else tuple(widths)
-            study = Study(
-                task, {"student": make_student}, recipe, widths, seeds, dict(axes or {}), key
-            )
-            with self.turns[out]:
-                return self.engine.train(study, out, self.tick)
-        run = train(
-            make_student,
-            task,
-            recipe,
-            widths=widths,
-            seeds=seeds,
-            axes=axes,
-            key=jax.random.key(key),
-            out=out,
-            progress=self.tick,
+        """Train the run of this name, or continue it, or read it if it is finished."""
+        study = Study(
+            task, {"student": make_student}, recipe, tuple(widths), seeds, dict(axes or {}), key
         )
-        self.tick(1.0, 1.0)
-        return run
+        folder = self.run_folder(name)
+        with self.locks[folder]:
+            return self.engine.train(study, folder, self.tick)

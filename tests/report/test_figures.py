@@ -1,0 +1,149 @@
+"""Charts and figures for print: three formats, the same bytes, text alternatives."""
+
+import json
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from result_files import COMMITTED
+
+from underhood.report.build import build
+from underhood.report.charts import (
+    Axis,
+    Figure,
+    Film,
+    Line,
+    Matrices,
+    Matrix,
+    Plot,
+    Series,
+    alt_text,
+    encode_chart,
+)
+from underhood.report.drawing import FORMATS, draw, lay_out
+from underhood.report.figures import figure_of
+from underhood.report.page import script_json
+from underhood.report.weights import merging_pictures
+from underhood.results.files import find
+
+
+def test_kernels_that_merge_are_shown_in_one_unit() -> None:
+    """Gate outputs whose outer products are proportional give a kernel proportional to them."""
+    rng = np.random.default_rng(0)
+    m, x, u = rng.normal(size=3), rng.normal(size=3), rng.normal(size=2)
+    arrays = {
+        "pruned/nu": np.array([-20.0, -20.0, 5.0]),
+        "pruned/W_out_m": np.stack([2 * m, m, -3 * m]),
+        "pruned/W_out_x": np.stack([x, x, x]),
+        "pruned/D": np.stack([u, 0.5 * u, -u], axis=1),
+        "merging": np.arange(3),
+    }
+    *each, together = (panel.values for panel in merging_pictures(arrays).panels)
+    product = (np.outer(m, x) + np.outer(x, m)) / 2
+    for kernel, factor in zip(each, (2, 1, -3), strict=True):
+        np.testing.assert_allclose(kernel, factor * product)
+    # The strongest has weight 1, or −1 if the other sign was picked as the direction.
+    np.testing.assert_allclose(np.abs(together), np.abs((2 + 0.5 + 3) * product))
+
+
+def test_figures_come_in_three_formats_and_repeat_to_the_byte(tmp_path) -> None:
+    name = "recall_gated"
+    source = COMMITTED["paper"] / name
+    read = find(COMMITTED["paper"])
+    entry = next(entry for entry in read.entries if entry.result["experiment"] == name)
+    figure = figure_of(source, entry.result)
+    kept = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        paths = draw(folder, figure, "title")
+        assert [path.suffix[1:] for path in paths] == list(FORMATS)
+        kept.append([path.read_bytes() for path in paths])
+    assert kept[0] == kept[1]
+    starts = (b"%PDF", b"<?xml", b"\x89PNG")
+    assert all(file.startswith(start) for file, start in zip(kept[0], starts, strict=True))
+
+
+PLOT = Plot(
+    "losses",
+    Axis("updates"),
+    Axis("loss", log=True),
+    (
+        Series("a", np.array([1.0, 2.0]), np.array([1e-3, np.nan])),
+        Series("b", np.arange(2), np.array([2.0, 1 / 3]), np.zeros(2), np.ones(2), "both", 3),
+    ),
+    (Line("theory", 14.0, vertical=True),),
+)
+
+
+def test_plots_travel_with_short_numbers_and_gaps() -> None:
+    sent = json.loads(script_json([encode_chart(PLOT)]))[0]
+    assert sent["series"][0]["y"] == [1e-3, None]
+    assert sent["series"][1]["y"] == [2, 0.33333]
+    assert sent["series"][0]["low"] is None and sent["series"][1]["high"] == [1, 1]
+    assert sent["lines"] == [{"label": "theory", "at": 14.0, "vertical": True}]
+
+
+def test_charts_have_text_alternatives() -> None:
+    assert alt_text(PLOT) == (
+        "losses: loss against updates; a, b; values from 0.001 to 2; lines: theory at 14."
+    )
+    panels = (Matrix("W", np.zeros((2, 3))), Matrix("", np.eye(2)))
+    assert alt_text(Matrices("weights", panels, 2)) == "weights: W (2 by 3), panel (2 by 2)."
+    film = Film("memory", (panels, panels), ("1", "2"))
+    assert alt_text(film) == "memory: W (2 by 3), panel (2 by 2), in 2 frames."
+
+
+@pytest.mark.parametrize(
+    ("x", "ticks"),
+    [
+        ([8, 16, 32, 64, 128], [8, 16, 32, 64, 128]),
+        ([32], [32]),
+        # Too near to each other, and too many: powers of ten and what is between them.
+        ([6560, 7584, 8640], None),
+        (list(2.0 ** np.arange(12)), None),
+    ],
+)
+def test_few_sizes_have_a_tick_each(x: list[float], ticks: list[float] | None) -> None:
+    values = np.array(x, float)
+    plot = Plot("t", Axis("width", log=True), Axis("loss"), (Series("a", values, values),))
+    figure = lay_out(Figure((plot,), ""), "t")
+    (axis,) = figure.axes
+    figure.canvas.draw()
+    assert (list(axis.get_xticks()) == x) == (ticks is not None)
+    low, high = axis.get_xlim()
+    assert low < min(x) <= max(x) < high
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_degenerate_charts_can_be_drawn(count: int, tmp_path) -> None:
+    nothing = Plot("none", Axis("x", log=True), Axis("y", log=True), ())
+    empty = Series("empty", np.zeros(0), np.zeros(0))
+    missing = Series("missing", np.ones(2), np.full(2, np.nan), mark="points")
+    bare = Plot("bare", Axis("x", names=("one", "two")), Axis("y"), (empty, missing))
+    zeros = Matrices("zeros", (Matrix("0", np.zeros((1, 1))),) * count, min(count, 8))
+    assert len(draw(tmp_path, Figure((nothing, bare, zeros), ""), "title")) == 3
+    script_json([encode_chart(chart) for chart in (nothing, bare, zeros)])
+
+
+def test_figures_for_print_are_renewed_where_asked_and_where_older(tmp_path) -> None:
+    for name in ("reverse", "optimal_step"):
+        (tmp_path / name).mkdir()
+        for file in ("result.json", "arrays.safetensors"):
+            (tmp_path / name / file).write_bytes((COMMITTED["quick"] / name / file).read_bytes())
+
+    def renewed(renew) -> list[str]:
+        built = build(find(tmp_path), tmp_path / "report.html", renew=renew)
+        return [f"{path.parent.name}/{path.name}" for path in built.figures]
+
+    ours = [f"reverse/figure.{kind}" for kind in FORMATS]
+    assert renewed(["reverse"]) == ours
+    assert not list((tmp_path / "optimal_step").glob("figure.*"))
+    assert renewed(["reverse"]) == []
+    # A result that was written since, a figure that is gone.
+    (tmp_path / "reverse/result.json").touch()
+    assert renewed(["reverse"]) == ours
+    (tmp_path / "reverse/figure.svg").unlink()
+    assert renewed(["reverse"]) == ours
+    assert len(renewed(["reverse", "optimal_step"])) == 3
+    assert len(renewed(None)) == 6

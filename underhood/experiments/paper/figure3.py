@@ -1,0 +1,70 @@
+"""Loss against the student's size (Figure 3); the rules are in `protocols/sizes.py`.
+
+A  Identification needs mild overparametrisation. The construction needs d(d+1)/2 neurons for
+   key-values, d for queries, and as many gate outputs as key-values.
+B  Teachers of low rank are learned by fewer neurons. With W_V and M of rank r in general position
+   (r ≤ d/2, so that their spaces do not meet) nothing is symmetric, and the smallest network has r²
+   key-values, r queries and r² gate outputs.
+C  In-context regression needs few neurons, because a gradient step is low-rank attention: values
+   read y (rank d_y), keys and queries read x (rank d_x), so d_x·d_y key-values and d_x queries.
+
+The quick scale has keys of its own, on which nothing was tried before.
+"""
+
+import jax
+
+from underhood.experiments.protocols.sizes import SizePlan, reproduce_sizes
+from underhood.experiments.running import Outcome, Setting
+from underhood.tasks import InContextRegression, TeacherStudent
+from underhood.training import Recipe
+
+# Neurons of the first axis, gate outputs of the second, seeds, recipe, and key.
+Sizes = tuple[tuple[int, ...], tuple[int, ...], int, Recipe, int]
+SMOKE, QUICK = Recipe.fast(steps=30, batch=8), Recipe.fast(steps=8_000, batch=32)
+PAPER, LONG = Recipe.paper(), Recipe.paper(steps=300_000)
+MANY_NEURONS = (6, 8, 10, 12, 14, 16, 20, 24, 28, 36, 48)
+# The width and the rank of the teacher, the length of its sequences, and the sizes.
+FIGURE3A: dict[str, tuple[int, int, int, Sizes]] = {
+    "smoke": (2, 2, 8, ((3, 5), (3,), 2, SMOKE, 510)),
+    "quick": (3, 3, 16, ((5, 7, 9, 12, 15, 18), (3, 6, 9), 4, QUICK, 610)),
+    "paper": (4, 4, 32, (MANY_NEURONS, (4, 7, 10, 13, 16, 20), 4, PAPER, 510)),
+}
+FIGURE3B: dict[str, tuple[int, int, int, Sizes]] = {
+    "smoke": (2, 1, 8, ((2, 3), (), 2, SMOKE, 520)),
+    "quick": (4, 2, 16, ((3, 4, 6, 8, 10, 12), (), 4, QUICK, 620)),
+    "paper": (12, 6, 32, ((18, 26, 34, 38, 42, 46, 52, 62, 84, 110), (), 4, PAPER, 520)),
+}
+FIGURE3C: dict[str, Sizes] = {
+    "smoke": ((6, 12), (), 2, Recipe.noisy(steps=30, batch=8), 22),
+    "quick": ((6, 9, 12, 16, 20, 24), (), 4, Recipe.noisy(steps=15_000), 632),
+    "paper": ((6, 8, 10, 12, 14, 16, 20, 24, 32, 48), (), 4, LONG, 22),
+}
+
+
+def reproduce_figure3a(setting: Setting) -> Outcome:
+    """Train on full-rank teachers."""
+    return reproduce_teacher("figure3a", *FIGURE3A[setting.scale], setting)
+
+
+def reproduce_figure3b(setting: Setting) -> Outcome:
+    """Train on teachers of low rank."""
+    return reproduce_teacher("figure3b", *FIGURE3B[setting.scale], setting)
+
+
+def reproduce_figure3c(setting: Setting) -> Outcome:
+    """Train on in-context regression."""
+    task = InContextRegression()
+    memory = task.d_x * task.d_y
+    plan = SizePlan(task, (memory + task.d_x, memory), *FIGURE3C[setting.scale])
+    return reproduce_sizes("figure3c", plan, setting)
+
+
+def reproduce_teacher(
+    name: str, d: int, rank: int, length: int, sizes: Sizes, setting: Setting
+) -> Outcome:
+    """Train students of a random teacher; its key is the given one, the students' the next."""
+    key = sizes[-1]
+    task = TeacherStudent.random(d, rank, length=length, key=jax.random.key(key))
+    memory = d * (d + 1) // 2 if rank == d else rank * rank
+    plan = SizePlan(task, (memory + rank, memory), *sizes[:-1], key + 1)
+    return reproduce_sizes(name, plan, setting)

@@ -1,0 +1,25 @@
+"""Verdicts on a claim of the paper.
+
+better      the claim holds and ours improves on the paper's number
+reproduced  the claim holds
+differs     the claim did not hold for us
+refuted     the claim is false, by proof or counter-example
+not judged  the scale was too small to tell
+not run     there is no number
+"""
+
+from collections.abc import Iterable
+
+BETTER, REPRODUCED, DIFFERS, REFUTED = "better", "reproduced", "differs", "refuted"
+NOT_JUDGED, NOT_RUN = "not judged", "not run"
+
+# An experiment's verdict is the first in this list that any of its numbers has.
+BY_WEIGHT = (DIFFERS, REFUTED, NOT_RUN, NOT_JUDGED, REPRODUCED, BETTER)
+# The claim holds.
+HOLDS = (BETTER, REPRODUCED)
+
+
+def overall(verdicts: Iterable[str]) -> str:
+    """Return the verdict on an experiment from those on its numbers."""
+    present = set(verdicts)
+    return next((verdict for verdict in BY_WEIGHT if verdict in present), NOT_RUN)
