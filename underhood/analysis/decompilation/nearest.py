@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.decompilation.attention_fit import fit_attention
+from underhood.analysis.forms.attention_fit import fit_attention
 from underhood.analysis.decompilation.projection import own_table, project, without_biases
 from underhood.analysis.forms.norms import TIME, second_moments
 from underhood.analysis.forms.quadratic import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.decompilation.attention_fit import fit_attention
+from underhood.analysis.forms.attention_fit import fit_attention
 from underhood.analysis.scoring.problem import Fit, Problem, apply, ridged
 
 # λ = 1 and horizons 1/(1 − λ) from a hundred tokens to about one.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from underhood.analysis.decompilation.attention_fit import fit_attention, table_of
+from underhood.analysis.forms.attention_fit import fit_attention, table_of
 from underhood.analysis.decompilation.nearest import derivative, misfit, square_root
 from underhood.analysis.decompilation.projection import without_biases
 from underhood.analysis.forms.quadratic import attention_table
