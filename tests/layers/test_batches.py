@@ -1,5 +1,7 @@
 """Many sequences at once: the fast paths give what vmap gives, in outputs and gradients."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,8 +9,8 @@ import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.layers import batch_outputs, batches, gated_rnn, last_outputs
-from underhood.layers.base.recurrence import UNROLLED
+from underhood.layers import batch_outputs, last_outputs
+from underhood.layers.base.recurrence import CHUNK, UNROLLED
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
@@ -43,6 +45,9 @@ LAYERS = {
     "lstm": uh.LSTM.init(d_in=3, hidden=5, key=KEY),
     "gru": uh.GRU.init(d_in=3, hidden=5, key=KEY),
     "attention": uh.LinearAttention.init(d_in=3, d_v=2, key=KEY),
+    "heads": uh.MultiHead.init(d_in=3, heads=2, key=KEY),
+    "mamba": uh.Mamba.init(d_in=3, hidden=4, d_out=2, key=KEY),
+    "mamba block": uh.MambaBlock.init(d_in=3, d_out=2, key=KEY),
     "stack of lstm": stack(uh.LSTM),
     "stack of lru": stack(uh.LRU, depth=1),
     "foreign": Foreign(jnp.ones((2, 3))),
@@ -70,24 +75,30 @@ def test_batches_are_what_vmap_gives(name, time):
     d_in = getattr(layer, "d_in", 3)
     xs = jax.random.normal(jax.random.key(1), (4, time, d_in))
     expected = with_gradients(lambda layer, xs: jax.vmap(layer)(xs), layer, xs)
-    found = with_gradients(batch_outputs, layer, xs)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), found, expected)
+    result = with_gradients(batch_outputs, layer, xs)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), result, expected)
     at_end = with_gradients(lambda layer, xs: jax.vmap(layer)(xs)[:, -1], layer, xs)
-    found = with_gradients(last_outputs, layer, xs)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), found, at_end)
+    result = with_gradients(last_outputs, layer, xs)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), result, at_end)
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "dense", "stack of lstm"])
-def test_loops_unrolled_as_on_an_accelerator_give_the_same(name, monkeypatch):
+@pytest.mark.parametrize("name", LAYERS)
+def test_an_accelerators_forms_give_the_same(name):
     layer = jax.tree.map(lambda leaf: leaf.astype(float), LAYERS[name])
-    # No multiple of what is unrolled, and longer than that.
-    xs = jax.random.normal(jax.random.key(1), (4, UNROLLED + 5, layer.d_in))
+    # Longer than what is unrolled, and no multiple of it.
+    xs = jax.random.normal(jax.random.key(1), (4, UNROLLED + 5, getattr(layer, "d_in", 3)))
     expected = with_gradients(lambda layer, xs: jax.vmap(layer)(xs), layer, xs)
-    asked = []
-    for module in (batches, gated_rnn):
-        monkeypatch.setattr(
-            module, "unrolled", lambda time: asked.append(time) or min(time, UNROLLED)
-        )
-    found = with_gradients(lambda layer, xs: batch_outputs(layer, xs), layer, xs)
-    assert set(asked) == {UNROLLED + 5}
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), found, expected)
+    result = with_gradients(partial(batch_outputs, backend="gpu"), layer, xs)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), result, expected)
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "foreign"])
+@pytest.mark.parametrize("read", [batch_outputs, last_outputs])
+def test_every_layer_of_ours_is_traced_for_the_backend_asked_for(name, read):
+    # Attention has a recurrence between chunks only.
+    xs = jnp.ones((2, CHUNK + 1, LAYERS[name].d_in))
+
+    def traced(**options) -> str:
+        return str(jax.make_jaxpr(lambda layer, xs: read(layer, xs, **options))(LAYERS[name], xs))
+
+    assert traced() == traced(backend="cpu") != traced(backend="gpu")

@@ -84,9 +84,11 @@ class LinearAttention(Layer):
     def gate_width(self) -> int:
         return self.W_V.shape[0] * self.W_K.shape[0]
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_v"]:
+    def __call__(
+        self, xs: Float[Array, "time d_in"], *, backend: str | None = None
+    ) -> Float[Array, "time d_v"]:
         self.check_sequence(xs)
-        return causal_attention(*self.project(xs), self.decay)
+        return causal_attention(*self.project(xs), self.decay, backend=backend)
 
     def project(self, xs: Float[Array, "*time d_in"]) -> tuple[Array, Array, Array]:
         """Values, keys and queries."""
@@ -172,12 +174,16 @@ class MultiHead(Layer):
     def gate_width(self) -> int:
         return sum(head.gate_width for head in self.heads)
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+    def __call__(
+        self, xs: Float[Array, "time d_in"], *, backend: str | None = None
+    ) -> Float[Array, "time d_out"]:
         self.check_sequence(xs)
         if self.alike:
-            outputs = jax.vmap(lambda head: head(xs), out_axes=1)(self.stacked())
+            outputs = jax.vmap(lambda head: head(xs, backend=backend), out_axes=1)(self.stacked())
             return self.mix(outputs.reshape(xs.shape[0], sum(head.d_out for head in self.heads)))
-        return self.mix(jnp.concatenate([head(xs) for head in self.heads], axis=-1))
+        return self.mix(
+            jnp.concatenate([head(xs, backend=backend) for head in self.heads], axis=-1)
+        )
 
     @property
     def alike(self) -> bool:
@@ -217,7 +223,9 @@ def causal_attention(
     keys: Float[Array, "time d_k"],
     queries: Float[Array, "time d_k"],
     decay: Weight | None,
+    *,
     chunk: int = CHUNK,
+    backend: str | None = None,
 ) -> Float[Array, "time d_v"]:
     """Eq. 1 at all times in O(T): quadratic inside chunks, the memory carried between them."""
     time, d_v = values.shape
@@ -242,7 +250,9 @@ def causal_attention(
         fading = faded[-1]
     if blocks <= 1:
         return local.reshape(blocks * chunk, d_v)[:time]
-    memory = linear_recurrence(jnp.repeat(fading, d_k), written.reshape(blocks, d_v * d_k))
+    memory = linear_recurrence(
+        jnp.repeat(fading, d_k), written.reshape(blocks, d_v * d_k), backend=backend
+    )
     entering = jnp.pad(memory, ((1, 0), (0, 0)))[:-1].reshape(blocks, d_v, d_k)
     earlier = faded * jnp.einsum("bvk,btk->btv", entering, queries)
     return (local + earlier).reshape(blocks * chunk, d_v)[:time]

@@ -73,7 +73,7 @@ class BilinearGates(Layer):
 
     @abstractmethod
     def states(
-        self, written: Float[Array, "time *batch hidden"]
+        self, written: Float[Array, "time *batch hidden"], *, backend: str | None = None
     ) -> Float[Array, "time *batch hidden"]:
         """The states at all times, given what the input gate writes."""
 
@@ -126,9 +126,9 @@ class GatedRNN(BilinearGates):
         return jnp.asarray(self.decay) * state
 
     def states(
-        self, written: Float[Array, "time *batch hidden"]
+        self, written: Float[Array, "time *batch hidden"], *, backend: str | None = None
     ) -> Float[Array, "time *batch hidden"]:
-        return linear_recurrence(jnp.asarray(self.decay), written)
+        return linear_recurrence(jnp.asarray(self.decay), written, backend=backend)
 
 
 class DenseGatedRNN(BilinearGates):
@@ -172,11 +172,12 @@ class DenseGatedRNN(BilinearGates):
         return state @ jnp.asarray(self.A).T
 
     def states(
-        self, written: Float[Array, "time *batch hidden"]
+        self, written: Float[Array, "time *batch hidden"], *, backend: str | None = None
     ) -> Float[Array, "time *batch hidden"]:
         def advance(state: Array, now: Array) -> tuple[Array, Array]:
             state = self.carry(state) + now
             return state, state
 
         nothing = jnp.zeros(written.shape[1:], written.dtype)
-        return jax.lax.scan(advance, nothing, written, unroll=unrolled(len(written)))[1]
+        turns = unrolled(len(written), backend)
+        return jax.lax.scan(advance, nothing, written, unroll=turns)[1]

@@ -90,11 +90,13 @@ class Mamba(Layer):
         queried = jnp.einsum("ohi,...i,...h->...o", self.W_C, inner, states)
         return (queried + states @ self.b_C.T) * jax.nn.sigmoid(xs @ self.W_side.T)
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+    def __call__(
+        self, xs: Float[Array, "time d_in"], *, backend: str | None = None
+    ) -> Float[Array, "time d_out"]:
         self.check_sequence(xs)
         inner = xs @ self.W_input.T + self.b_input
         decay, written = self.dynamics(inner)
-        return self.read(linear_recurrence(decay, written), inner, xs)
+        return self.read(linear_recurrence(decay, written, backend=backend), inner, xs)
 
     def initial_state(self) -> Float[Array, " hidden"]:
         return zeros(self.neurons, like=self.W_A)

@@ -100,7 +100,9 @@ class MambaBlock(Layer):
         queried = jnp.einsum("...is,...s->...i", states, C) + self.D * u
         return (queried * jax.nn.silu(xs @ self.W_in_z.T)) @ self.W_out.T
 
-    def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
+    def __call__(
+        self, xs: Float[Array, "time d_in"], *, backend: str | None = None
+    ) -> Float[Array, "time d_out"]:
         self.check_sequence(xs)
         width, time = self.conv.shape[0], xs.shape[0]
         padded = jnp.pad(xs @ self.W_in_u.T, ((width - 1, 0), (0, 0)))
@@ -108,7 +110,9 @@ class MambaBlock(Layer):
         u = jax.nn.silu(convolved + self.b_conv)
         decay, written, C = self.dynamics(u)
         states = linear_recurrence(
-            decay.reshape(time, self.neurons), written.reshape(time, self.neurons)
+            decay.reshape(time, self.neurons),
+            written.reshape(time, self.neurons),
+            backend=backend,
         )
         return self.read(states.reshape(written.shape), C, u, xs)
 

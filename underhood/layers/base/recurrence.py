@@ -57,13 +57,19 @@ def linear_recurrence(
     *,
     initial: State | None = None,
     form: Form | None = None,
+    backend: str | None = None,
 ) -> States:
-    """All states of h_t = λ⊙h_{t−1} + u_t; picks the form by device and length unless told."""
+    """Return all states of h_t = λ⊙h_{t−1} + u_t.
+
+    initial  h_0; zero unless given
+    form     one of the six above; by default the fastest for the backend and the length
+    backend  "cpu", "gpu" or "tpu"; by default the one that JAX runs on
+    """
     decay, inputs = jnp.asarray(decay), jnp.asarray(inputs)
     dtype = jnp.result_type(decay, inputs)
     if initial is None:
         initial = jnp.zeros(inputs.shape[1:], dtype)
-    form = form or best_form(decay.ndim == 1, inputs.shape[0], this_backend())
+    form = form or best_form(decay.ndim == 1, inputs.shape[0], backend or this_backend())
     arguments = decay.astype(dtype), inputs.astype(dtype), initial.astype(dtype)
     return constant(form, *arguments) if decay.ndim == 1 else form(*arguments)
 
@@ -82,13 +88,13 @@ def best_form(constant: bool, time: int, backend: str) -> Form:
     return doubling if time <= CHUNK else chunkwise
 
 
-def unrolled(time: int) -> int:
-    """How many tokens of a nonlinear recurrence to run per turn of its loop.
+def unrolled(time: int, backend: str | None = None) -> int:
+    """Return how many tokens of a nonlinear recurrence one turn of its loop runs.
 
-    An accelerator spends more on the turn of a loop than on a token; a CPU gains nothing and
+    An accelerator spends more on the turn of a loop than on a token. A CPU gains nothing and
     compiles longer.
     """
-    return 1 if this_backend() == "cpu" else min(time, UNROLLED)
+    return 1 if (backend or this_backend()) == "cpu" else min(time, UNROLLED)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
