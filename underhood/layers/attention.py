@@ -8,18 +8,27 @@ decay [d_v]      row i of the memory fades by decay_i per token (Appendix B.5, 1
 With M = W_KᵀW_Q the layer is y_t = W_V (Σ x_s x_sᵀ) M x_t: W_V and M are all that matters.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.common.errors import BadInput, refuse
-from underhood.layers.base.layer import Layer, normal, zeros
+from underhood.common.errors import BadInput
+from underhood.layers.base.layer import Layer, SizeOf, normal, zeros
 from underhood.layers.base.recurrence import CHUNK, linear_recurrence, toeplitz
-from underhood.layers.base.shapes import problems_of
+
+
+class Augmented(NamedTuple):
+    """[W_V|b_V], [W_K|b_K] and [W_Q|b_Q], which act on [x; 1]; float64, zeros where no bias is."""
+
+    V: Float[np.ndarray, "d_v d_in_plus_1"]
+    K: Float[np.ndarray, "d_k d_in_plus_1"]
+    Q: Float[np.ndarray, "d_k d_in_plus_1"]
 
 
 class LinearAttention(Layer):
@@ -35,46 +44,21 @@ class LinearAttention(Layer):
 
     def __init__(
         self,
-        W_V: Any,
-        W_K: Any,
-        W_Q: Any,
+        W_V: Weight,
+        W_K: Weight,
+        W_Q: Weight,
         *,
-        b_V: Any = None,
-        b_K: Any = None,
-        b_Q: Any = None,
-        decay: Any = None,
+        b_V: Weight | None = None,
+        b_K: Weight | None = None,
+        b_Q: Weight | None = None,
+        decay: Weight | None = None,
     ):
         self.W_V, self.W_K, self.W_Q = W_V, W_K, W_Q
         self.b_V, self.b_K, self.b_Q = b_V, b_K, b_Q
         self.nu = None if decay is None else nu_from_decay(decay, about="LinearAttention")
 
-    def __check_init__(self) -> None:
-        refuse(problems_of(self), about="LinearAttention")
-        if self.W_V.shape[1] == 0:
-            raise BadInput("LinearAttention: the weights have no columns, so there is no input.")
-
-    @classmethod
-    def init(
-        cls, *, d_in: int, key: PRNGKeyArray, d_v: int | None = None, d_k: int | None = None
-    ) -> "LinearAttention":
-        """Random weights from N(0, 1/d_in); d_v and d_k are d_in unless given."""
-        d_v, d_k = (d_in if size is None else size for size in (d_v, d_k))
-        keys = jax.random.split(key, 3)
-        return cls(
-            *(normal(one, rows, d_in) for one, rows in zip(keys, (d_v, d_k, d_k), strict=True))
-        )
-
-    @property
-    def decay(self) -> Weight | None:
-        return None if self.nu is None else decay_from_nu(self.nu)
-
-    @property
-    def d_in(self) -> int:
-        return self.W_V.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_V.shape[0]
+    d_in = SizeOf("W_V", 1)
+    d_out = SizeOf("W_V", 0)
 
     @property
     def neurons(self) -> int:
@@ -82,7 +66,37 @@ class LinearAttention(Layer):
 
     @property
     def gate_width(self) -> int:
-        return self.W_V.shape[0] * self.W_K.shape[0]
+        return self.neurons
+
+    def further_problems(self) -> list[str]:
+        return [] if self.d_in else ["the weights have no columns, so there is no input"]
+
+    @classmethod
+    def init(
+        cls, *, d_in: int, key: PRNGKeyArray, d_v: int | None = None, d_k: int | None = None
+    ) -> "LinearAttention":
+        """Draw weights from N(0, 1/d_in); d_v and d_k are d_in unless given."""
+        d_v, d_k = (d_in if size is None else size for size in (d_v, d_k))
+        keys = jax.random.split(key, 3)
+        return cls(
+            normal(keys[0], d_v, d_in), normal(keys[1], d_k, d_in), normal(keys[2], d_k, d_in)
+        )
+
+    @property
+    def decay(self) -> Weight | None:
+        return None if self.nu is None else decay_from_nu(self.nu)
+
+    @property
+    def decays(self) -> Float[np.ndarray, " d_v"]:
+        """The decay of every value row in float64; ones where there is no decay."""
+        decay = self.decay
+        return np.ones(self.d_out) if decay is None else np.asarray(decay, np.float64)
+
+    def augmented(self) -> Augmented:
+        """Return the weights with their biases as a last column."""
+        pairs = ((self.W_V, self.b_V), (self.W_K, self.b_K), (self.W_Q, self.b_Q))
+        V, K, Q = (np.column_stack([W, np.zeros(len(W)) if b is None else b]) for W, b in pairs)
+        return Augmented(*(np.asarray(W, np.float64) for W in (V, K, Q)))
 
     def __call__(
         self, xs: Float[Array, "time d_in"], *, backend: str | None = None
@@ -91,7 +105,7 @@ class LinearAttention(Layer):
         return causal_attention(*self.project(xs), self.decay, backend=backend)
 
     def project(self, xs: Float[Array, "*time d_in"]) -> tuple[Array, Array, Array]:
-        """Values, keys and queries."""
+        """Return values, keys and queries."""
         pairs = ((self.W_V, self.b_V), (self.W_K, self.b_K), (self.W_Q, self.b_Q))
         values, keys, queries = (xs @ W.T if b is None else xs @ W.T + b for W, b in pairs)
         return values, keys, queries
@@ -102,6 +116,7 @@ class LinearAttention(Layer):
     def step(
         self, state: Float[Array, "d_v d_k"], x: Float[Array, " d_in"]
     ) -> tuple[Float[Array, "d_v d_k"], Float[Array, " d_v"]]:
+        self.check_token(x)
         value, key, query = self.project(x)
         decay = self.decay
         kept = state if decay is None else jnp.asarray(decay)[:, None] * state
@@ -115,28 +130,28 @@ class MultiHead(Layer):
     heads: tuple[LinearAttention, ...]
     W_O: Float[Weight, "d_out d_heads"] | None
 
-    def __init__(self, heads: Any, W_O: Any = None):
+    def __init__(self, heads: Sequence[LinearAttention], W_O: Weight | None = None):
         if isinstance(heads, Layer):
             raise BadInput("MultiHead: heads is a list of heads; write [head] for one.")
         self.heads, self.W_O = tuple(heads), W_O
 
-    def __check_init__(self) -> None:
-        refuse(problems_of(self), about="MultiHead")
-        if not self.heads:
-            raise BadInput("MultiHead needs at least one head.")
-        for number, head in enumerate(self.heads):
-            if not isinstance(head, LinearAttention):
-                kind = type(head).__name__
-                raise BadInput(f"MultiHead: head {number} is a {kind}, not a LinearAttention.")
+    def further_problems(self) -> list[str]:
+        problems = [] if self.heads else ["it needs at least one head"]
+        problems += [
+            f"head {number} is a {type(head).__name__}, not a LinearAttention"
+            for number, head in enumerate(self.heads)
+            if not isinstance(head, LinearAttention)
+        ]
+        if problems:
+            return problems
         widths = {head.d_in for head in self.heads}
         if len(widths) > 1:
-            raise BadInput(f"MultiHead: the heads read inputs of different sizes {sorted(widths)}.")
-        d_heads = sum(head.d_out for head in self.heads)
-        if self.W_O is not None and self.W_O.shape[1] != d_heads:
-            raise BadInput(
-                f"MultiHead: W_O has shape {tuple(self.W_O.shape)} but the heads give "
-                f"{d_heads} numbers."
+            problems.append(f"the heads read inputs of different sizes {sorted(widths)}")
+        if self.W_O is not None and self.W_O.shape[1] != self.d_heads:
+            problems.append(
+                f"W_O has shape {tuple(self.W_O.shape)} but the heads give {self.d_heads} numbers"
             )
+        return problems
 
     @classmethod
     def init(
@@ -148,11 +163,11 @@ class MultiHead(Layer):
         d_v: int | None = None,
         d_k: int | None = None,
     ) -> "MultiHead":
-        """Random heads and a random square W_O."""
-        head_key, mix_key = jax.random.split(key, 2)
+        """Draw random heads and a random square W_O."""
+        heads_key, mix_key = jax.random.split(key, 2)
         made = [
-            LinearAttention.init(d_in=d_in, d_v=d_v, d_k=d_k, key=one)
-            for one in jax.random.split(head_key, heads)
+            LinearAttention.init(d_in=d_in, d_v=d_v, d_k=d_k, key=head_key)
+            for head_key in jax.random.split(heads_key, heads)
         ]
         width = sum(head.d_out for head in made)
         return cls(made, normal(mix_key, width, width))
@@ -162,9 +177,13 @@ class MultiHead(Layer):
         return self.heads[0].d_in
 
     @property
+    def d_heads(self) -> int:
+        """Numbers that all heads give together."""
+        return sum(head.d_out for head in self.heads)
+
+    @property
     def d_out(self) -> int:
-        d_heads = sum(head.d_out for head in self.heads)
-        return d_heads if self.W_O is None else self.W_O.shape[0]
+        return self.d_heads if self.W_O is None else self.W_O.shape[0]
 
     @property
     def neurons(self) -> int:
@@ -180,7 +199,7 @@ class MultiHead(Layer):
         self.check_sequence(xs)
         if self.alike:
             outputs = jax.vmap(lambda head: head(xs, backend=backend), out_axes=1)(self.stacked())
-            return self.mix(outputs.reshape(xs.shape[0], sum(head.d_out for head in self.heads)))
+            return self.mix(outputs.reshape(xs.shape[0], self.d_heads))
         return self.mix(
             jnp.concatenate([head(xs, backend=backend) for head in self.heads], axis=-1)
         )
@@ -188,18 +207,18 @@ class MultiHead(Layer):
     @property
     def alike(self) -> bool:
         """Whether all heads have the same arrays with the same shapes."""
-        first, *others = (
+        first, *rest = (
             [jax.tree.structure(head), *(leaf.shape for leaf in jax.tree.leaves(head))]
             for head in self.heads
         )
-        return all(other == first for other in others)
+        return all(shapes == first for shapes in rest)
 
     def stacked(self) -> LinearAttention:
-        """Heads that are alike as one, so that hundreds of them compile as fast as one."""
+        """Return heads that are alike as one stack, so that hundreds compile as fast as one."""
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.heads)
 
     def mix(self, outputs: Float[Array, "*time d_heads"]) -> Float[Array, "*time d_out"]:
-        """W_O on the concatenated heads."""
+        """Apply W_O to the concatenated heads."""
         return outputs if self.W_O is None else outputs @ self.W_O.T
 
     def initial_state(self) -> tuple[Array, ...]:
@@ -208,12 +227,13 @@ class MultiHead(Layer):
     def step(
         self, state: tuple[Array, ...], x: Float[Array, " d_in"]
     ) -> tuple[tuple[Array, ...], Float[Array, " d_out"]]:
+        self.check_token(x)
         if self.alike:
-            states, outputs = jax.vmap(lambda head, one: head.step(one, x))(
+            states, outputs = jax.vmap(lambda head, memory: head.step(memory, x))(
                 self.stacked(), jnp.stack(state)
             )
             return tuple(states), self.mix(outputs.ravel())
-        pairs = [head.step(one, x) for head, one in zip(self.heads, state, strict=True)]
+        pairs = [head.step(memory, x) for head, memory in zip(self.heads, state, strict=True)]
         states, outputs = zip(*pairs, strict=True)
         return tuple(states), self.mix(jnp.concatenate(outputs))
 
@@ -227,7 +247,7 @@ def causal_attention(
     chunk: int = CHUNK,
     backend: str | None = None,
 ) -> Float[Array, "time d_v"]:
-    """Eq. 1 at all times in O(T): quadratic inside chunks, the memory carried between them."""
+    """Compute Eq. 1 in O(T): quadratic inside chunks, the memory carried between them."""
     time, d_v = values.shape
     d_k = keys.shape[1]
     chunk = min(chunk, max(time, 1))

@@ -9,7 +9,6 @@ The output at t reads the state that x_t has already entered; the paper's Eq. 2 
 """
 
 from abc import abstractmethod
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,10 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.common.errors import BadInput, refuse
-from underhood.layers.base.layer import Layer, append_one, bilinear, normal, zeros
+from underhood.layers.base.layer import Layer, SizeOf, append_one, bilinear, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence, unrolled
-from underhood.layers.base.shapes import problems_of
 
 
 class BilinearGates(Layer):
@@ -33,35 +30,24 @@ class BilinearGates(Layer):
     W_out_x: eqx.AbstractVar[Float[Weight, "gated hidden"]]
     D: eqx.AbstractVar[Float[Weight, "d_out gated"]]
 
-    def __check_init__(self) -> None:
-        refuse(problems_of(self), about=type(self).__name__)
-        if self.W_in_m.shape[1] == 0:
-            raise BadInput(
-                f"{type(self).__name__}: W_in_m and W_in_x need a last column for the constant 1."
-            )
+    d_out = SizeOf("D", 0)
+    neurons = SizeOf("W_in_m", 0)
+    gate_width = SizeOf("W_out_m", 0)
 
     @property
     def d_in(self) -> int:
         return self.W_in_m.shape[1] - 1
 
-    @property
-    def d_out(self) -> int:
-        return self.D.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return self.W_in_m.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_out_m.shape[0]
+    def further_problems(self) -> list[str]:
+        missing = self.W_in_m.shape[1] == 0
+        return ["W_in_m and W_in_x need a last column for the constant 1"] if missing else []
 
     def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
-        """g_in, the constant 1 appended here."""
+        """Return g_in; the constant 1 is appended here."""
         return bilinear(self.W_in_m, self.W_in_x, append_one(jnp.asarray(xs)))
 
     def gate_out(self, states: Float[Array, "*time hidden"]) -> Float[Array, "*time gated"]:
-        """g_out."""
+        """Return g_out."""
         return bilinear(self.W_out_m, self.W_out_x, states)
 
     def initial_state(self) -> Float[Array, " hidden"]:
@@ -69,13 +55,13 @@ class BilinearGates(Layer):
 
     @abstractmethod
     def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
-        """What one step of time leaves of the state."""
+        """Return what one step of time leaves of the state."""
 
     @abstractmethod
     def states(
         self, written: Float[Array, "time *batch hidden"], *, backend: str | None = None
     ) -> Float[Array, "time *batch hidden"]:
-        """The states at all times, given what the input gate writes."""
+        """Return the states at all times, given what the input gate writes."""
 
     def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
         self.check_sequence(xs)
@@ -84,6 +70,7 @@ class BilinearGates(Layer):
     def step(
         self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
     ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
+        self.check_token(x)
         state = self.carry(state) + self.gate_in(x)
         return state, self.gate_out(state) @ self.D.T
 
@@ -98,7 +85,16 @@ class GatedRNN(BilinearGates):
     W_out_x: Float[Weight, "gated hidden"]
     D: Float[Weight, "d_out gated"]
 
-    def __init__(self, *, W_in_m: Any, W_in_x: Any, decay: Any, W_out_m: Any, W_out_x: Any, D: Any):
+    def __init__(
+        self,
+        *,
+        W_in_m: Weight,
+        W_in_x: Weight,
+        decay: Weight,
+        W_out_m: Weight,
+        W_out_x: Weight,
+        D: Weight,
+    ):
         self.W_in_m, self.W_in_x = W_in_m, W_in_x
         self.nu = nu_from_decay(decay, about="GatedRNN")
         self.W_out_m, self.W_out_x, self.D = W_out_m, W_out_x, D
@@ -107,7 +103,7 @@ class GatedRNN(BilinearGates):
     def init(
         cls, *, d_in: int, hidden: int, gated: int, d_out: int, key: PRNGKeyArray
     ) -> "GatedRNN":
-        """Weights from N(0, 1/fan-in), λ uniform on (0, 1)."""
+        """Draw weights from N(0, 1/fan-in) and λ uniformly from (0, 1)."""
         decay_key, *keys = jax.random.split(key, 6)
         return cls(
             W_in_m=normal(keys[0], hidden, d_in + 1),
@@ -141,10 +137,6 @@ class DenseGatedRNN(BilinearGates):
     W_out_x: Float[Weight, "gated hidden"]
     D: Float[Weight, "d_out gated"]
 
-    def __init__(self, *, W_in_m: Any, W_in_x: Any, A: Any, W_out_m: Any, W_out_x: Any, D: Any):
-        self.W_in_m, self.W_in_x, self.A = W_in_m, W_in_x, A
-        self.W_out_m, self.W_out_x, self.D = W_out_m, W_out_x, D
-
     @classmethod
     def init(
         cls,
@@ -156,7 +148,7 @@ class DenseGatedRNN(BilinearGates):
         key: PRNGKeyArray,
         noise: float = 0.01,
     ) -> "DenseGatedRNN":
-        """A starts as diag(λ), λ uniform on (0, 1), plus noise of standard deviation noise/√n."""
+        """Draw gates as GatedRNN does; A is diag(λ) plus noise of standard deviation noise/√n."""
         gate_key, noise_key = jax.random.split(key)
         diagonal = GatedRNN.init(d_in=d_in, hidden=hidden, gated=gated, d_out=d_out, key=gate_key)
         return cls(

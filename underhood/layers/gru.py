@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, normal, scan_steps, zeros
+from underhood.layers.base.layer import Layer, SizeOf, normal, scan_steps, zeros
 
 
 class GRU(Layer):
@@ -30,9 +30,12 @@ class GRU(Layer):
     V_z: Float[Weight, "hidden hidden"]
     b_z: Float[Weight, " hidden"]
 
+    d_in = SizeOf("U_r", 1)
+    d_out = neurons = gate_width = SizeOf("U_r", 0)
+
     @classmethod
     def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "GRU":
-        """Matrices from N(0, 1/fan-in), biases zero."""
+        """Draw matrices from N(0, 1/fan-in); biases are zero."""
         keys = iter(jax.random.split(key, 6))
         weights = {}
         for gate in "rhz":
@@ -40,22 +43,6 @@ class GRU(Layer):
             weights[f"V_{gate}"] = normal(next(keys), hidden, hidden)
             weights[f"b_{gate}"] = jnp.zeros(hidden)
         return cls(**weights)
-
-    @property
-    def d_in(self) -> int:
-        return self.U_r.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.U_r.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return self.U_r.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.U_r.shape[0]
 
     def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time hidden"]:
         self.check_sequence(xs)
@@ -67,6 +54,7 @@ class GRU(Layer):
     def step(
         self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
     ) -> tuple[Float[Array, " hidden"], Float[Array, " hidden"]]:
+        self.check_token(x)
         r = jax.nn.sigmoid(self.U_r @ x + self.V_r @ state + self.b_r)
         candidate = jnp.tanh(self.U_h @ x + self.V_h @ (r * state) + self.b_h)
         z = jax.nn.sigmoid(self.U_z @ x + self.V_z @ state + self.b_z)

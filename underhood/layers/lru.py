@@ -19,8 +19,7 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.common.errors import BadInput
-from underhood.layers.base.layer import Layer, normal, zeros
+from underhood.layers.base.layer import Layer, SizeOf, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence
 
 ACTIVATIONS = {
@@ -44,13 +43,15 @@ class AbstractLRU(Layer):
     C_im: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
     D: eqx.AbstractVar[Float[Weight, "mixed u"]]
 
+    neurons = SizeOf("nu", 0)
+
     @abstractmethod
     def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
-        """What enters the recurrence."""
+        """Return what enters the recurrence."""
 
     @abstractmethod
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
-        """The output, given ỹ."""
+        """Return the output, given ỹ."""
 
     @property
     def decay(self) -> Weight:
@@ -62,19 +63,15 @@ class AbstractLRU(Layer):
         """λ."""
         return jnp.asarray(self.decay) * jnp.exp(1j * jnp.exp(jnp.asarray(self.theta_log)))
 
-    @property
-    def neurons(self) -> int:
-        return self.nu.shape[0]
-
     def written(self, us: Float[Array, "*time u"]) -> Complex[Array, "*time hidden"]:
-        """γ⊙(B u)."""
+        """Return γ⊙(B u)."""
         gamma = jnp.exp(jnp.asarray(self.gamma_log))
         return jax.lax.complex(gamma * (us @ self.B_re.T), gamma * (us @ self.B_im.T))
 
     def read(
         self, states: Complex[Array, "*time hidden"], us: Float[Array, "*time u"]
     ) -> Float[Array, "*time mixed"]:
-        """ỹ = Re[C h] + D u."""
+        """Return ỹ = Re[C h] + D u."""
         return states.real @ self.C_re.T - states.imag @ self.C_im.T + us @ self.D.T
 
     def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
@@ -90,6 +87,7 @@ class AbstractLRU(Layer):
     def step(
         self, state: Complex[Array, " hidden"], x: Float[Array, " d_in"]
     ) -> tuple[Complex[Array, " hidden"], Float[Array, " d_out"]]:
+        self.check_token(x)
         u = self.before(x)
         state = self.eigenvalues * state + self.written(u)
         return state, self.after(self.read(state, u))
@@ -109,26 +107,17 @@ class LRU(AbstractLRU):
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
+    d_in = SizeOf("B_re", 1)
+    d_out = gate_width = SizeOf("W_m", 0)
+
     @classmethod
     def init(
         cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, max_phase: float = 2 * np.pi
     ) -> "LRU":
-        """|λ| uniform on (0, 1), phases uniform on (0, max_phase), γ = √(1−|λ|²)."""
+        """Draw |λ| uniformly from (0, 1) and phases from (0, max_phase); γ = √(1−|λ|²)."""
         core_key, m_key, x_key = jax.random.split(key, 3)
         core = random_recurrence(d_in, hidden, d_out, max_phase, core_key)
         return cls(**core, W_m=normal(m_key, d_out, d_out), W_x=normal(x_key, d_out, d_out))
-
-    @property
-    def d_in(self) -> int:
-        return self.B_re.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_m.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_m.shape[0]
 
     def before(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time d_in"]:
         return jnp.asarray(xs)
@@ -153,11 +142,14 @@ class LRUInOut(AbstractLRU):
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
+    d_in = SizeOf("W_in_m", 1)
+    d_out = SizeOf("W_m", 0)
+
     @classmethod
     def init(
         cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, max_phase: float = 2 * np.pi
     ) -> "LRUInOut":
-        """As LRU; the input gate has as many outputs as the layer has inputs."""
+        """Draw weights as LRU does; the input gate has as many outputs as the layer has inputs."""
         core_key, *keys = jax.random.split(key, 5)
         return cls(
             W_in_m=normal(keys[0], d_in, d_in),
@@ -166,14 +158,6 @@ class LRUInOut(AbstractLRU):
             W_m=normal(keys[2], d_out, d_out),
             W_x=normal(keys[3], d_out, d_out),
         )
-
-    @property
-    def d_in(self) -> int:
-        return self.W_in_m.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_m.shape[0]
 
     @property
     def gate_width(self) -> int:
@@ -203,10 +187,13 @@ class LRUInOutMLP(AbstractLRU):
     W_out_2: Float[Weight, "d_out hidden_out"]
     activation: str = eqx.field(static=True, default="relu")
 
-    def __check_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            names = ", ".join(ACTIVATIONS)
-            raise BadInput(f"LRUInOutMLP: unknown activation {self.activation!r}; use {names}.")
+    d_in = SizeOf("W_in_1", 1)
+    d_out = SizeOf("W_out_2", 0)
+
+    def further_problems(self) -> list[str]:
+        if self.activation in ACTIVATIONS:
+            return []
+        return [f"unknown activation {self.activation!r}; use {', '.join(ACTIVATIONS)}"]
 
     @classmethod
     def init(
@@ -219,7 +206,7 @@ class LRUInOutMLP(AbstractLRU):
         max_phase: float = 2 * np.pi,
         activation: str = "relu",
     ) -> "LRUInOutMLP":
-        """As LRUInOut: a gate of d×d has 2d² parameters, and so has an MLP d → d → d."""
+        """Draw weights as LRUInOut does: an MLP d → d → d has the 2d² parameters of a gate."""
         core_key, *keys = jax.random.split(key, 5)
         return cls(
             W_in_1=normal(keys[0], d_in, d_in),
@@ -229,14 +216,6 @@ class LRUInOutMLP(AbstractLRU):
             W_out_2=normal(keys[3], d_out, d_out),
             activation=activation,
         )
-
-    @property
-    def d_in(self) -> int:
-        return self.W_in_1.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_out_2.shape[0]
 
     @property
     def gate_width(self) -> int:
@@ -250,14 +229,14 @@ class LRUInOutMLP(AbstractLRU):
 
 
 def glu(W_m: Weight, W_x: Weight, xs: Float[Array, "*time d"]) -> Float[Array, "*time gated"]:
-    """The gated linear unit σ(W_m x) ⊙ (W_x x)."""
+    """Return the gated linear unit σ(W_m x) ⊙ (W_x x)."""
     return jax.nn.sigmoid(xs @ W_m.T) * (xs @ W_x.T)
 
 
 def random_recurrence(
     u: int, hidden: int, mixed: int, max_phase: float, key: PRNGKeyArray
 ) -> dict[str, Array]:
-    """The recurrence's weights at the start of training (Orvieto et al. 2023)."""
+    """Draw the recurrence's weights for the start of training (Orvieto et al. 2023)."""
     keys = jax.random.split(key, 7)
     decay = jax.random.uniform(keys[0], (hidden,), minval=1e-3, maxval=1 - 1e-3)
     phase = jax.random.uniform(keys[1], (hidden,), minval=1e-3, maxval=1.0) * max_phase

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, normal, scan_steps, zeros
+from underhood.layers.base.layer import Layer, SizeOf, normal, scan_steps, zeros
 
-State = tuple[Float[Array, " hidden"], Float[Array, " hidden"]]
+LSTMState = tuple[Float[Array, " hidden"], Float[Array, " hidden"]]
 
 
 class LSTM(Layer):
@@ -35,9 +35,12 @@ class LSTM(Layer):
     V_o: Float[Weight, "hidden hidden"]
     b_o: Float[Weight, " hidden"]
 
+    d_in = SizeOf("U_f", 1)
+    d_out = neurons = gate_width = SizeOf("U_f", 0)
+
     @classmethod
     def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "LSTM":
-        """Matrices from N(0, 1/fan-in), biases zero."""
+        """Draw matrices from N(0, 1/fan-in); biases are zero."""
         keys = iter(jax.random.split(key, 8))
         weights = {}
         for gate in "fcgo":
@@ -46,31 +49,18 @@ class LSTM(Layer):
             weights[f"b_{gate}"] = jnp.zeros(hidden)
         return cls(**weights)
 
-    @property
-    def d_in(self) -> int:
-        return self.U_f.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.U_f.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return self.U_f.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.U_f.shape[0]
-
     def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time hidden"]:
         self.check_sequence(xs)
         return scan_steps(self, xs)
 
-    def initial_state(self) -> State:
+    def initial_state(self) -> LSTMState:
         nothing = zeros(self.neurons, like=self.U_f)
         return nothing, nothing
 
-    def step(self, state: State, x: Float[Array, " d_in"]) -> tuple[State, Float[Array, " hidden"]]:
+    def step(
+        self, state: LSTMState, x: Float[Array, " d_in"]
+    ) -> tuple[LSTMState, Float[Array, " hidden"]]:
+        self.check_token(x)
         h, c = state
         f = jax.nn.sigmoid(self.U_f @ x + self.V_f @ h + self.b_f)
         candidate = jnp.tanh(self.U_c @ x + self.V_c @ h + self.b_c)

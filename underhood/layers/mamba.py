@@ -7,7 +7,7 @@ h_t = Ā_t⊙h_{t−1} + Δ_t B(x̃_t) x̃_t,  B(x̃) = W_B·x̃ + b_B          
 y_t = (C(x̃_t) h_t) ⊙ σ(W_side x_t),  C(x̃) = W_C·x̃ + b_C              [d_out, hidden]
 
 W_B [hidden, inner, inner] and W_C [d_out, hidden, inner] contract their last index with x̃.
-The block with its convolution and SiLU, as it is used in practice, is in `mamba_block.py`.
+The block that is used in practice, with a convolution and SiLU, is in `mamba_block.py`.
 """
 
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, normal, zeros
+from underhood.layers.base.layer import Layer, SizeOf, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence
 
 
@@ -34,11 +34,16 @@ class Mamba(Layer):
     b_C: Float[Weight, "d_out hidden"]
     W_side: Float[Weight, "d_out d_in"]
 
+    d_in = SizeOf("W_input", 1)
+    d_out = SizeOf("W_C", 0)
+    neurons = SizeOf("W_A", 0)
+    gate_width = SizeOf("W_side", 0)
+
     @classmethod
     def init(
         cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, inner: int | None = None
     ) -> "Mamba":
-        """Weights from N(0, 1/fan-in); Δ starts at 1 and A at −1, so that states fade."""
+        """Draw weights from N(0, 1/fan-in); Δ starts at 1 and A at −1, so that states fade."""
         inner = d_in if inner is None else inner
         keys = jax.random.split(key, 6)
         return cls(
@@ -55,26 +60,10 @@ class Mamba(Layer):
             W_side=normal(keys[5], d_out, d_in),
         )
 
-    @property
-    def d_in(self) -> int:
-        return self.W_input.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_C.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return self.W_A.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_side.shape[0]
-
     def dynamics(
         self, inner: Float[Array, "*time inner"]
     ) -> tuple[Float[Array, "*time hidden"], Float[Array, "*time hidden"]]:
-        """Ā and what is written, Δ B(x̃) x̃."""
+        """Return Ā and what is written, Δ B(x̃) x̃."""
         delta = (inner @ self.W_delta + self.b_delta)[..., None]
         decay = jnp.exp(delta * (inner @ self.W_A.T + self.b_A))
         gated = jnp.einsum("hij,...j,...i->...h", self.W_B, inner, inner)
@@ -86,7 +75,7 @@ class Mamba(Layer):
         inner: Float[Array, "*time inner"],
         xs: Float[Array, "*time d_in"],
     ) -> Float[Array, "*time d_out"]:
-        """(C(x̃) h) ⊙ σ(W_side x)."""
+        """Return (C(x̃) h) ⊙ σ(W_side x)."""
         queried = jnp.einsum("ohi,...i,...h->...o", self.W_C, inner, states)
         return (queried + states @ self.b_C.T) * jax.nn.sigmoid(xs @ self.W_side.T)
 
@@ -104,6 +93,7 @@ class Mamba(Layer):
     def step(
         self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
     ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
+        self.check_token(x)
         inner = x @ self.W_input.T + self.b_input
         decay, written = self.dynamics(inner)
         state = decay * state + written

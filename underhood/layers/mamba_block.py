@@ -16,14 +16,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, normal, zeros
+from underhood.layers.base.layer import Layer, SizeOf, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence
 
-State = tuple[Float[Array, "width_minus_1 inner"], Float[Array, "inner state"]]
+BlockState = tuple[Float[Array, "width_minus_1 inner"], Float[Array, "inner state"]]
 
 
 class MambaBlock(Layer):
-    """One Mamba block, every product of it in place."""
+    """One Mamba block, with all of its parts."""
 
     W_in_u: Float[Weight, "inner d_in"]
     W_in_z: Float[Weight, "inner d_in"]
@@ -38,6 +38,10 @@ class MambaBlock(Layer):
     D: Float[Weight, " inner"]
     W_out: Float[Weight, "d_out inner"]
 
+    d_in = SizeOf("W_in_u", 1)
+    d_out = SizeOf("W_out", 0)
+    gate_width = SizeOf("W_in_z", 0)
+
     @classmethod
     def init(
         cls,
@@ -50,7 +54,7 @@ class MambaBlock(Layer):
         width: int = 4,
         rank: int = 1,
     ) -> "MambaBlock":
-        """Weights from N(0, 1/fan-in); A_log and b_dt as in the reference implementation."""
+        """Draw weights from N(0, 1/fan-in); A_log and b_dt as in the reference implementation."""
         inner = 2 * d_in if inner is None else inner
         keys = jax.random.split(key, 9)
         step = jnp.exp(
@@ -73,30 +77,18 @@ class MambaBlock(Layer):
         )
 
     @property
-    def d_in(self) -> int:
-        return self.W_in_u.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.W_out.shape[0]
-
-    @property
     def neurons(self) -> int:
         return self.A_log.shape[0] * self.A_log.shape[1]
 
-    @property
-    def gate_width(self) -> int:
-        return self.W_in_z.shape[0]
-
     def dynamics(self, u: Float[Array, "*time inner"]) -> tuple[Array, Array, Array]:
-        """exp(Δ A), what is written, and C."""
+        """Return exp(Δ A), what is written, and C."""
         delta = jax.nn.softplus((u @ self.W_x_dt.T) @ self.W_dt.T + self.b_dt)[..., None]
         decay = jnp.exp(-delta * jnp.exp(jnp.asarray(self.A_log)))
         written = delta * u[..., None] * (u @ self.W_x_B.T)[..., None, :]
         return decay, written, u @ self.W_x_C.T
 
     def read(self, states: Array, C: Array, u: Array, xs: Array) -> Array:
-        """W_out((h C + D⊙u) ⊙ silu(z))."""
+        """Return W_out((h C + D⊙u) ⊙ silu(z))."""
         queried = jnp.einsum("...is,...s->...i", states, C) + self.D * u
         return (queried * jax.nn.silu(xs @ self.W_in_z.T)) @ self.W_out.T
 
@@ -116,12 +108,15 @@ class MambaBlock(Layer):
         )
         return self.read(states.reshape(written.shape), C, u, xs)
 
-    def initial_state(self) -> State:
+    def initial_state(self) -> BlockState:
         width, inner = self.conv.shape
         window = zeros(width - 1, inner, like=self.conv)
         return window, zeros(*self.A_log.shape, like=self.A_log)
 
-    def step(self, state: State, x: Float[Array, " d_in"]) -> tuple[State, Float[Array, " d_out"]]:
+    def step(
+        self, state: BlockState, x: Float[Array, " d_in"]
+    ) -> tuple[BlockState, Float[Array, " d_out"]]:
+        self.check_token(x)
         window, h = state
         window = jnp.concatenate([window, (x @ self.W_in_u.T)[None]])
         u = jax.nn.silu(jnp.sum(self.conv * window, axis=0) + self.b_conv)

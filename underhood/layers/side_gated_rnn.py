@@ -8,15 +8,13 @@ D               readout     [d_out, hidden]
 The query reaches the output through the side gate, so no neuron is spent on passing it on.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.layers.base.layer import Layer, bilinear, normal, zeros
+from underhood.layers.base.layer import Layer, SizeOf, bilinear, normal, zeros
 from underhood.layers.base.recurrence import linear_recurrence
 
 
@@ -29,14 +27,19 @@ class SideGatedRNN(Layer):
     W_side: Float[Weight, "hidden d_in"]
     D: Float[Weight, "d_out hidden"]
 
-    def __init__(self, *, W_in_m: Any, W_in_x: Any, decay: Any, W_side: Any, D: Any):
+    d_in = SizeOf("W_in_m", 1)
+    d_out = SizeOf("D", 0)
+    neurons = SizeOf("W_in_m", 0)
+    gate_width = SizeOf("W_side", 0)
+
+    def __init__(self, *, W_in_m: Weight, W_in_x: Weight, decay: Weight, W_side: Weight, D: Weight):
         self.W_in_m, self.W_in_x = W_in_m, W_in_x
         self.nu = nu_from_decay(decay, about="SideGatedRNN")
         self.W_side, self.D = W_side, D
 
     @classmethod
     def init(cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray) -> "SideGatedRNN":
-        """Weights from N(0, 1/fan-in), λ uniform on (0, 1)."""
+        """Draw weights from N(0, 1/fan-in) and λ uniformly from (0, 1)."""
         decay_key, *keys = jax.random.split(key, 5)
         return cls(
             W_in_m=normal(keys[0], hidden, d_in),
@@ -50,24 +53,8 @@ class SideGatedRNN(Layer):
     def decay(self) -> Weight:
         return decay_from_nu(self.nu)
 
-    @property
-    def d_in(self) -> int:
-        return self.W_in_m.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.D.shape[0]
-
-    @property
-    def neurons(self) -> int:
-        return self.W_in_m.shape[0]
-
-    @property
-    def gate_width(self) -> int:
-        return self.W_side.shape[0]
-
     def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
-        """g_in."""
+        """Return g_in."""
         return bilinear(self.W_in_m, self.W_in_x, xs)
 
     def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
@@ -81,5 +68,6 @@ class SideGatedRNN(Layer):
     def step(
         self, state: Float[Array, " hidden"], x: Float[Array, " d_in"]
     ) -> tuple[Float[Array, " hidden"], Float[Array, " d_out"]]:
+        self.check_token(x)
         state = jnp.asarray(self.decay) * state + self.gate_in(x)
         return state, ((x @ self.W_side.T) * state) @ self.D.T

@@ -4,12 +4,13 @@ The paper's LSTM, GRU and LRU networks have this form: no norm, no dropout, no s
 """
 
 import itertools
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput, refuse
@@ -18,7 +19,7 @@ from underhood.layers.base.shapes import problems_of
 
 
 class Affine(eqx.Module):
-    """W x + b, or W x when b is None."""
+    """W x + b; W x if b is None."""
 
     W: Float[Weight, "d_out d_in"]
     b: Float[Weight, " d_out"] | None = None
@@ -33,16 +34,16 @@ class Affine(eqx.Module):
 
 @runtime_checkable
 class MakeLayer(Protocol):
-    """A recipe for one layer of a stack."""
+    """A function that makes one layer of a stack."""
 
     def __call__(self, width: int, /, *, key: PRNGKeyArray) -> Layer: ...
 
 
 class Stack(Layer):
-    """Layers one after the other between an embedding and a readout; None skips either.
+    """Layers one after the other between an embedding and a readout; either may be None.
 
-    `needs_x64` marks weights that a linearised construction tuned to float64: run in float32
-    they would return noise, so the stack refuses to.
+    needs_x64  the weights were linearised for float64 and would give noise in float32, so the
+               stack refuses to run there
     """
 
     embed: Affine | None
@@ -50,29 +51,43 @@ class Stack(Layer):
     readout: Affine | None
     needs_x64: bool = eqx.field(static=True)
 
-    def __init__(self, embed: Any, layers: Any, readout: Any, *, needs_x64: bool = False):
+    def __init__(
+        self,
+        embed: Affine | None,
+        layers: Sequence[Layer],
+        readout: Affine | None,
+        *,
+        needs_x64: bool = False,
+    ):
         if isinstance(layers, Layer):
             raise BadInput("Stack: layers is a list of layers; write [layer] for one.")
         self.embed, self.layers, self.readout = embed, tuple(layers), readout
         self.needs_x64 = needs_x64
 
-    def __check_init__(self) -> None:
+    def further_problems(self) -> list[str]:
+        problems = [] if self.layers else ["it needs at least one layer"]
         if not isinstance(self.needs_x64, bool):
-            raise BadInput(f"Stack: needs_x64 is True or False, not {self.needs_x64!r}.")
-        for name, end in (("embed", self.embed), ("readout", self.readout)):
-            if not isinstance(end, Affine | None):
-                raise BadInput(f"Stack: {name} is a {type(end).__name__}, not an Affine or None.")
-        if not self.layers:
-            raise BadInput("Stack needs at least one layer.")
-        for number, layer in enumerate(self.layers):
-            if not isinstance(layer, Layer):
-                raise BadInput(f"Stack: layer {number} is a {type(layer).__name__}, not a Layer.")
+            problems.append(f"needs_x64 is {self.needs_x64!r}; give True or False")
+        problems += [
+            f"{name} is a {type(end).__name__}, not an Affine or None"
+            for name, end in (("embed", self.embed), ("readout", self.readout))
+            if not isinstance(end, Affine | None)
+        ]
+        problems += [
+            f"layer {number} is a {type(layer).__name__}, not a Layer"
+            for number, layer in enumerate(self.layers)
+            if not isinstance(layer, Layer)
+        ]
+        if problems:
+            return problems
         sizes = [] if self.embed is None else [("embed", *reversed(self.embed.W.shape))]
-        sizes += [(f"layer {i}", one.d_in, one.d_out) for i, one in enumerate(self.layers)]
+        sizes += [(f"layer {i}", layer.d_in, layer.d_out) for i, layer in enumerate(self.layers)]
         sizes += [] if self.readout is None else [("readout", *reversed(self.readout.W.shape))]
-        for (giver, _, gives), (taker, takes, _) in itertools.pairwise(sizes):
-            if gives != takes:
-                raise BadInput(f"Stack: {giver} gives {gives} numbers but {taker} takes {takes}.")
+        return [
+            f"{giver} gives {gives} numbers but {taker} takes {takes}"
+            for (giver, _, gives), (taker, takes, _) in itertools.pairwise(sizes)
+            if gives != takes
+        ]
 
     @classmethod
     def init(
@@ -85,11 +100,11 @@ class Stack(Layer):
         key: PRNGKeyArray,
         depth: int = 1,
     ) -> "Stack":
-        """`depth` random layers, each `make_layer(hidden, key=…)` from `hidden` to `hidden`."""
+        """Make `depth` random layers, each by `make_layer(hidden, key=…)`."""
         embed_key, readout_key, *keys = jax.random.split(key, depth + 2)
         return cls(
             Affine(normal(embed_key, hidden, d_in), jnp.zeros(hidden)),
-            [make_layer(hidden, key=one) for one in keys],
+            [make_layer(hidden, key=layer_key) for layer_key in keys],
             Affine(normal(readout_key, d_out, hidden)),
         )
 
@@ -130,17 +145,18 @@ class Stack(Layer):
             xs = layer(xs)
         return xs if self.readout is None else self.readout(xs)
 
-    def initial_state(self) -> tuple[Any, ...]:
+    def initial_state(self) -> tuple[PyTree, ...]:
         self.check_precision()
         return tuple(layer.initial_state() for layer in self.layers)
 
     def step(
-        self, state: tuple[Any, ...], x: Float[Array, " d_in"]
-    ) -> tuple[tuple[Any, ...], Float[Array, " d_out"]]:
+        self, state: tuple[PyTree, ...], x: Float[Array, " d_in"]
+    ) -> tuple[tuple[PyTree, ...], Float[Array, " d_out"]]:
         self.check_precision()
+        self.check_token(x)
         x = x if self.embed is None else self.embed(x)
         states = []
-        for layer, one in zip(self.layers, state, strict=True):
-            after, x = layer.step(one, x)
+        for layer, before in zip(self.layers, state, strict=True):
+            after, x = layer.step(before, x)
             states.append(after)
         return tuple(states), x if self.readout is None else self.readout(x)

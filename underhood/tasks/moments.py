@@ -23,19 +23,18 @@ Without biases w₀ = σ = 0, and what remains are the familiar moments of a Wis
 import jax
 import numpy as np
 
-from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput
 from underhood.layers import LinearAttention
 
 
 def output_moments(attention: LinearAttention, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """E[y] and E[y²], both [d_v, length]."""
+    """Return E[y] and E[y²], both [d_v, length]."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(attention)):
         raise BadInput(
-            "The closed form reads the weights themselves: call it outside jit and vmap."
+            "The closed form needs the numbers in the weights: call it outside jit and vmap."
         )
-    W = with_bias(attention.W_V, attention.b_V)
-    M = with_bias(attention.W_K, attention.b_K).T @ with_bias(attention.W_Q, attention.b_Q)
+    W, K, Q = attention.augmented()
+    M = K.T @ Q
     S = (M + M.T) / 2
     e = np.eye(len(M))[-1]
     mu, w0, trace, sigma = W @ M, W[:, -1], np.trace(S), S[-1, -1]
@@ -44,7 +43,7 @@ def output_moments(attention: LinearAttention, length: int) -> tuple[np.ndarray,
         return np.sum(A * B, axis=-1)
 
     def with_form(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """E[(a·z)(b·z)(zᵀMz)], row by row."""
+        """Return E[(a·z)(b·z)(zᵀMz)], row by row."""
         return dot(A, B) * trace + 2 * (dot(A @ S, B) - A[..., -1] * B[..., -1] * sigma)
 
     spread = dot(mu, mu) + dot(W, W) * np.sum(M**2) - 2 * w0**2 * np.sum(M[-1] ** 2)
@@ -55,16 +54,9 @@ def output_moments(attention: LinearAttention, length: int) -> tuple[np.ndarray,
         - 16 * sigma * w0 * (W @ S[-1] - sigma * w0)
     )
 
-    decay = np.ones(len(W)) if attention.decay is None else np.asarray(attention.decay, float)
-    powers = decay[:, None] ** np.arange(1, length)
+    powers = attention.decays[:, None] ** np.arange(1, length)
     s1, s2 = (np.cumsum(np.pad(kept, ((0, 0), (1, 0))), axis=1) for kept in (powers, powers**2))
     means = s1 * mu[:, -1:] + with_form(W, e)[:, None]
     earlier = s1**2 * dot(mu, mu)[:, None] + s2 * spread[:, None]
     squares = earlier + 2 * s1 * with_form(mu, W)[:, None] + with_square[:, None]
     return means, squares
-
-
-def with_bias(weight: Weight, bias: Weight | None) -> np.ndarray:
-    """[W|b] in float64."""
-    column = np.zeros(len(weight)) if bias is None else bias
-    return np.column_stack([np.asarray(weight, float), np.asarray(column, float)])

@@ -14,7 +14,6 @@ import underhood as uh
 from underhood.analysis.decompilation.projection import project, without_biases
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadratic_form, upper
-from underhood.constructions.sources.heads import with_bias
 from underhood.constructions.sources.reference import attention_reference
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
@@ -27,10 +26,7 @@ KEY = jax.random.key(0)
 
 def matrices(layer):
     """[W_V|b_V] and [W_K|b_K]ᵀ[W_Q|b_Q]."""
-    V, K, Q = (
-        with_bias(W, b)
-        for W, b in ((layer.W_V, layer.b_V), (layer.W_K, layer.b_K), (layer.W_Q, layer.b_Q))
-    )
+    V, K, Q = layer.augmented()
     return V, K.T @ Q
 
 

@@ -73,7 +73,7 @@ def reasons_against_attention(
     reasons = []
     if attention.biased and target == "side_gated_rnn":
         reasons.append("Side gating has no constant input that could carry b_V, b_K or b_Q.")
-    if attention.decays and target == "gru" and request.layers == 1:
+    if attention.fades and target == "gru" and request.layers == 1:
         reasons.append(
             "One GRU layer only sums (λ = 1), so the source must not decay; use layers=2."
         )

@@ -1,13 +1,15 @@
 """What every layer can do: run over one sequence at once, or stream it token by token."""
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from types import MethodType
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput, refuse
@@ -22,15 +24,17 @@ class Layer(eqx.Module):
 
     @abstractmethod
     def __call__(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
-        """The outputs at all times."""
+        """Return the outputs at all times."""
 
     @abstractmethod
-    def initial_state(self) -> Any:
-        """The state before the first token."""
+    def initial_state(self) -> PyTree:
+        """Return the state before the first token."""
 
     @abstractmethod
-    def step(self, state: Any, x: Float[Array, " d_in"]) -> tuple[Any, Float[Array, " d_out"]]:
-        """The state after one more token, and the output there."""
+    def step(
+        self, state: PyTree, x: Float[Array, " d_in"]
+    ) -> tuple[PyTree, Float[Array, " d_out"]]:
+        """Return the state after one more token, and the output there."""
 
     @property
     @abstractmethod
@@ -45,15 +49,19 @@ class Layer(eqx.Module):
     @property
     @abstractmethod
     def neurons(self) -> int:
-        """Recurrent units: numbers (complex ones count once) that the state carries on."""
+        """Recurrent units: numbers that the state carries on; a complex number counts once."""
 
     @property
     @abstractmethod
     def gate_width(self) -> int:
-        """Products that the layer's gates hand on to a readout or to the next layer."""
+        """Products that the layer's gates pass to a readout or to the next layer."""
 
     def __check_init__(self) -> None:
-        refuse(problems_of(self), about=type(self).__name__)
+        refuse(problems_of(self) or self.further_problems(), about=type(self).__name__)
+
+    def further_problems(self) -> list[str]:
+        """List what is wrong beyond the arrays' shapes; called only if the shapes are right."""
+        return []
 
     def check_sequence(self, xs: Weight) -> None:
         """Refuse anything but one sequence of tokens of the right size."""
@@ -66,6 +74,68 @@ class Layer(eqx.Module):
                 f"{tuple(xs.shape)}; for a batch call jax.vmap(layer)."
             )
 
+    def check_token(self, x: Weight) -> None:
+        """Refuse anything but one token of the right size."""
+        if jnp.shape(x) != (self.d_in,):
+            raise BadInput(
+                f"{type(self).__name__}.step takes one token [{self.d_in}] but got shape "
+                f"{jnp.shape(x)}; for a batch call jax.vmap(layer.step)."
+            )
+
+    # JAX keeps compiled functions by hash and equality. Equinox hashes and compares a layer by its
+    # arrays, which have no hash. A layer never changes, so its identity serves where they do not.
+    def __hash__(self) -> int:
+        try:
+            return super().__hash__()
+        except TypeError:
+            return id(self)
+
+    def __eq__(self, other: object) -> Any:  # Any: Equinox may return a traced truth value
+        return self is other or super().__eq__(other)
+
+    def __getattribute__(self, name: str) -> Any:  # Any: whatever the attribute is
+        value = object.__getattribute__(self, name)
+        bound = isinstance(value, MethodType) and value.__self__ is self
+        return LayerMethod(value.__func__, self) if bound and name[:2] != "__" else value
+
+
+class LayerMethod(eqx.Module):
+    """A method of a layer as a pytree that JAX can hash, so that `jax.jit(layer.step)` works."""
+
+    function: Callable[..., Any] = eqx.field(static=True)  # Any: any method's signature
+    layer: Layer
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:  # Any: the method's own
+        return self.function(self.layer, *arguments, **options)
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+    @property
+    def __wrapped__(self) -> MethodType:
+        return MethodType(self.function, self.layer)
+
+    def __hash__(self) -> int:
+        return hash((self.function, id(self.layer)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LayerMethod):
+            return False
+        return self.layer is other.layer and self.function is other.function
+
+
+class SizeOf(property):
+    """A property that reads a shape: `d_in = SizeOf("W_V", 1)` makes d_in W_V.shape[1]."""
+
+    def __init__(self, field: str, axis: int):
+        super().__init__(lambda layer: getattr(layer, field).shape[axis])
+
+    if TYPE_CHECKING:
+
+        def __get__(self, layer: object, kind: type | None = None) -> int:  # type: ignore[override]
+            ...
+
 
 def stream(layer: Layer, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
     """Run a layer token by token; the same function as `layer(xs)`, in constant memory."""
@@ -74,35 +144,34 @@ def stream(layer: Layer, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_
 
 
 def scan_steps(layer: Layer, xs: Float[Array, "time d_in"]) -> Float[Array, "time d_out"]:
-    """`layer.step` over time, the state in the wider of the layer's and the inputs' precision."""
+    """Run `layer.step` over time, the state in the wider precision of the layer and the inputs."""
     state = jax.tree.map(
         lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, xs)), layer.initial_state()
     )
-    # A lambda, because JAX would hash a bound method together with the layer's arrays.
-    return jax.lax.scan(lambda state, x: layer.step(state, x), state, xs)[1]
+    return jax.lax.scan(layer.step, state, xs)[1]
 
 
 def zeros(*shape: int, like: Weight) -> Float[Array, "..."]:
-    """Zeros in the precision that `like` has once JAX computes with it."""
+    """Return zeros in the precision that `like` has once JAX computes with it."""
     return jnp.zeros(shape, jnp.asarray(like).dtype)
 
 
 def normal(key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
-    """Random weights [..., fan_in] from N(0, 1/fan_in)."""
+    """Draw random weights [..., fan_in] from N(0, 1/fan_in)."""
     return jax.random.normal(key, shape) / np.sqrt(max(shape[-1], 1))
 
 
 def append_one(xs: Float[Array, "*time d"]) -> Float[Array, "*time d_plus_1"]:
-    """[x; 1], so that a weight's last column is a bias."""
+    """Return [x; 1], so that a weight's last column is a bias."""
     return jnp.concatenate([xs, jnp.ones_like(xs[..., :1])], axis=-1)
 
 
 def bilinear(W_m: Weight, W_x: Weight, xs: Float[Array, "*time d"]) -> Float[Array, "*time gated"]:
-    """(W_m x) ⊙ (W_x x), as one product with both matrices stacked: x is read once."""
+    """Return (W_m x) ⊙ (W_x x) by one product with both matrices stacked, which reads x once."""
     both = xs @ jnp.concatenate([W_m, W_x]).T
     return both[..., : W_m.shape[0]] * both[..., W_m.shape[0] :]
 
 
-def parameter_count(module: Any) -> int:
-    """Numbers stored in a module's arrays."""
+def parameter_count(module: PyTree) -> int:
+    """Count the numbers in a module's arrays."""
     return sum(int(leaf.size) for leaf in jax.tree.leaves(module) if eqx.is_array(leaf))

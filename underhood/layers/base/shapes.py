@@ -1,6 +1,6 @@
-"""Checks on what callers hand us: every problem is found before the first is reported.
+"""Checks of a module's arrays against its annotations.
 
-A layer's fields say their shapes in their annotations, `W_V: Float[Weight, "d_v d_in"]`, and
+A layer's fields say their shapes in their annotations, `W_V: Float[Weight, "d_v d_in"]`.
 `problems_of` reads those annotations, so that a shape is written down in one place only.
 """
 
@@ -8,13 +8,15 @@ import dataclasses
 import inspect
 import typing
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import equinox as eqx
 
 from underhood.common.arrays import array_problem
 
 
-def problems_of(module: Any) -> list[str]:
-    """Everything that is wrong with the arrays of a module, judged by its own annotations."""
+def problems_of(module: eqx.Module) -> list[str]:
+    """List everything that is wrong with the arrays of a module."""
     problems = []
     sizes: dict[str, tuple[int, str]] = {}
     for field, name, dimensions, optional in annotated_arrays(module.__class__):
@@ -39,23 +41,22 @@ def problems_of(module: Any) -> list[str]:
 
 
 class AnnotatedArray(NamedTuple):
-    """An array field of a class."""
+    """An array field of a class, and the name that error messages give it."""
 
     field: str
-    # What people know it as.
     name: str
     dimensions: tuple[str, ...]
     optional: bool
 
 
-# Reading annotations takes longer than the checks themselves, and a class keeps its own.
+# Reading annotations takes longer than the checks themselves.
 @cache
 def annotated_arrays(kind: type) -> tuple[AnnotatedArray, ...]:
-    """The array fields of a class."""
+    """List the array fields of a class."""
     hints = typing.get_type_hints(kind)
-    # Where the constructor takes λ and the layer keeps ν, people know it as decay.
+    # Where the constructor takes λ and the layer stores ν, callers know the field as decay.
     takes_decay = "decay" in inspect.signature(kind).parameters
-    found = []
+    arrays = []
     for field in dataclasses.fields(kind):
         choices = typing.get_args(hints[field.name])
         for hint in (hints[field.name], *choices):
@@ -63,6 +64,6 @@ def annotated_arrays(kind: type) -> tuple[AnnotatedArray, ...]:
             if text is not None:
                 name = "decay" if field.name == "nu" and takes_decay else field.name
                 shape = tuple(text.split())
-                found.append(AnnotatedArray(field.name, name, shape, type(None) in choices))
+                arrays.append(AnnotatedArray(field.name, name, shape, type(None) in choices))
                 break
-    return tuple(found)
+    return tuple(arrays)
