@@ -13,7 +13,10 @@ that part themselves, so they do not serve all fits. All fits share this loop.
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
+
+import numpy as np
 
 
 @runtime_checkable
@@ -26,6 +29,18 @@ class HasCost(Protocol):
 
 
 Point = TypeVar("Point", bound=HasCost)
+
+
+@dataclass(frozen=True)
+class ResidualPoint:
+    """Two arrays of unknowns and their residual; the cost is its sum of squares."""
+
+    unknowns: tuple[np.ndarray, np.ndarray]
+    residual: np.ndarray
+
+    @property
+    def cost(self) -> float:
+        return float(self.residual @ self.residual)
 
 
 def damped_steps(
@@ -43,17 +58,19 @@ def damped_steps(
     damping  μ at the start
     factor   μ is multiplied or divided by this
     least    μ never falls below this
-    most     give up once μ exceeds this
-    tries    how many steps may be tried, refused ones counted; None: any number
+    most     give up once a refused step has raised μ above this
+    tries    how many steps may be tried, whatever comes of them; None: any number, and a step that
+             does not exist counts as refused
     """
     point, step = start, linearise(start)
     for _ in itertools.count() if tries is None else range(tries):
-        if damping > most:
-            return
         trial = step(damping)
-        if trial is None or not trial.cost < point.cost:
-            damping *= factor
+        if trial is not None and trial.cost < point.cost:
+            point, damping = trial, max(damping / factor, least)
+            yield point
+            step = linearise(point)
             continue
-        point, damping = trial, max(damping / factor, least)
-        yield point
-        step = linearise(point)
+        damping *= factor
+        # A step that does not exist says nothing about shorter ones, so it only uses up a try.
+        if damping > most and (trial is not None or tries is None):
+            return
