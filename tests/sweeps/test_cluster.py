@@ -160,9 +160,6 @@ class Broken:
     def train(self, study, folder, progress):
         return train_in_units(self, study, folder, progress)
 
-    def train(self, study, folder, progress):
-        return train_on(self, study, folder, progress)
-
 
 def test_an_experiment_whose_units_fail_does_not_stop_the_others(tmp_path, capsys) -> None:
     names = ["figure3b", "figure3c"]

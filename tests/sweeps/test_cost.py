@@ -11,8 +11,7 @@ from swept import RECIPE, TASK, study_of
 import underhood as uh
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.layers.base.recurrence import doubling, linear_recurrence, scan
-from underhood.sweeps import Study
-from underhood.sweeps import cost as costs
+from underhood.sweeps import Study, cost as costs
 from underhood.sweeps.cost import CORE, H200, Device, Step
 from underhood.sweeps.units import bytes_of, plan
 from underhood.training.arrangement import arrange

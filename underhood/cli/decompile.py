@@ -47,7 +47,11 @@ class Decompile:
         if self.output is not None:
             check_writable(self.output, replace=self.force)
         source = read(self.source).layer
-        result = decompile(source, tolerance=self.tolerance, biases=BIASES[self.biases])
+        result = decompile(
+            source,  # type: ignore[arg-type]  # decompile refuses other layers
+            tolerance=self.tolerance,
+            biases=BIASES[self.biases],
+        )
         facts = description.decompilation_facts(result, self.radius, self.time)
         if self.output is not None and result.is_attention:
             save(self.output, result.attention)

@@ -24,7 +24,7 @@ class Report:
     def run(self) -> int:
         from underhood.report.build import build, is_report
         from underhood.report.terminal import console, summary_table
-        from underhood.results.claims import SECTIONS
+        from underhood.results.claims import CLAIMS
         from underhood.results.files import find
 
         folder = self.folder
@@ -45,7 +45,7 @@ class Report:
         built = build(results, output, for_print=self.figures, beside=self.output is None)
         for name, reason in built.without.items():
             complain(f"no figure of {name}: {reason}.")
-        places = {section.name: place for place, section in enumerate(SECTIONS)}
+        places = {claim.name: place for place, claim in enumerate(CLAIMS)}
         names = [result["experiment"] for result in results.results]
         names.sort(key=lambda name: places.get(name, len(places)))
         console().print(summary_table(results.results, names))

@@ -29,12 +29,12 @@ class Reproduce(EngineOptions):
     def run(self) -> int:
         from underhood.common.numbers import whole_problems
         from underhood.experiments.registry import EXPERIMENTS, SCALES
-        from underhood.experiments.running.rules import DIFFERS
         from underhood.experiments.running.runner import run_all, suggest
         from underhood.report.build import build, is_report
         from underhood.report.terminal import console, details, summary_table, verdict_table
         from underhood.results.files import find
-        from underhood.sweeps.commands import engine_of
+        from underhood.results.verdicts import DIFFERS
+        from underhood.sweeps.engines import engine_of
 
         for name in self.names:
             if name not in (*EXPERIMENTS, "all"):
@@ -57,7 +57,7 @@ class Reproduce(EngineOptions):
                 out,
                 resume=self.resume,
                 # In this process a run trains as one, and goes on from its own checkpoints.
-                engine=None if self.engine == "local" else engine,
+                engine=engine,
             )
         screen = console()
         for result in results:

@@ -24,26 +24,28 @@ class Sweep(EngineOptions):
     def run(self) -> int:
         from underhood.cli.printing import show
         from underhood.common.numbers import whole_problems
-        from underhood.sweeps.commands import cost, engine_of, planned, summary
-        from underhood.sweeps.display import Display
+        from underhood.sweeps.cost import cost_in_words
+        from underhood.sweeps.display import SweepDisplay
+        from underhood.sweeps.engines import engine_of
+        from underhood.sweeps.store import Store
         from underhood.sweeps.study_files import load_study
-        from underhood.sweeps.sweeping import sweep
+        from underhood.sweeps.sweeping import plan_sweep, sweep
 
         refuse(whole_problems(**{"--most": self.most}), about="sweep")
         study = load_study(self.file)
         out = self.out or Path("results") / self.file.stem
         with engine_of(self) as engine:
-            units = planned(study, out, engine, self.most)
             if self.plan:
+                units = plan_sweep(study, out, engine, self.most)
                 rows = [{"unit": str(unit), "students": len(unit.addresses)} for unit in units]
                 show(rows)
-                print(cost(study, units) if units else "Nothing is left to do.")
+                print(cost_in_words(study, units) if units else "Nothing is left to do.")
                 return 0
-            with Display(len(units)) as display:
+            with SweepDisplay() as display:
                 swept = sweep(study, out, engine, most=self.most, watch=display)
         for unit, reason in swept.failed.items():
             complain(f"{unit} failed: {reason.rstrip('.')}.")
-        show(summary(out, study))
+        show(Store(out).summary(study))
         done = f"{swept.done} unit{'' if swept.done == 1 else 's'} done"
         print(f"{done}, {len(swept.failed)} failed, {swept.before} students were already finished")
         print(f"{swept.table}: a row per student")

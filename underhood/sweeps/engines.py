@@ -16,7 +16,6 @@ from underhood.common.errors import BadInput, reason_of
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
-from underhood.training import Run, train
 from underhood.training.device import free_memory
 from underhood.training.run import Run
 from underhood.training.training import train_members

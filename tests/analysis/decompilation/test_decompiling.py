@@ -5,8 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scrambles import SCRAMBLES, differ, mixed_queries, network, scrambled, side_network
 from teachers import attention
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from underhood.analysis.decompilation.nearest import derivative, misfit, square_root
 from underhood.analysis.decompilation.projection import attention_features

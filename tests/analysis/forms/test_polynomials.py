@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sympy
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from teachers import attention, gated_rnn
 
 import underhood as uh

@@ -23,7 +23,7 @@ import numpy as np
 from underhood.analysis import merge, polish, prune, reduce
 from underhood.analysis.forms.norms import entry_moments
 from underhood.analysis.forms.quadratic import entry_degrees, quadratic_form
-from underhood.analysis.reading.probes import filling
+from underhood.analysis.reading.probes import memory_filling
 from underhood.common.arrays import Weight
 from underhood.common.decay import kinds
 from underhood.common.files import Json
@@ -72,7 +72,9 @@ def reproduce_figure2(setting: Setting) -> Outcome:
     setting.tick(1, 1)
     shown = typical(rows[: len(opened)])
     stages = opened[shown].stages
-    memory = filling(stages.get("reduced", stages["pruned"]), students.task.attention, time=FILLED)
+    memory = memory_filling(
+        stages.get("reduced", stages["pruned"]), students.task.attention, time=FILLED
+    )
     return students.outcome(
         numbers=numbers,
         rows=rows,
