@@ -69,9 +69,9 @@ types: $(READY)  ## check types
 	@echo "types: mypy underhood"
 	@$(BIN)/mypy --no-error-summary underhood
 
-house: $(READY)  ## check sizes of folders and files, names, and types: tests/house.py
-	@echo "house: tests/house.py"
-	@$(BIN)/python tests/house.py
+house: $(READY)  ## check sizes of folders and files, names, and types: benchmarks/house.py
+	@echo "house: benchmarks/house.py"
+	@$(BIN)/python benchmarks/house.py
 
 report: $(READY)  ## make the page and the figures for the results in OUT
 	@echo "report: the results in $(OUT)"

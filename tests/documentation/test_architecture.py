@@ -17,7 +17,7 @@ from test_structure import ALLOWED  # noqa: E402
 
 PAGE = "docs/architecture.md"
 GUIDE = "CONTRIBUTING.md"
-# `constructions/compiling.py`, `underhood/tasks/moments.py`, `tests/house.py`
+# `constructions/compiling.py`, `underhood/tasks/moments.py`, `benchmarks/house.py`
 PATH = re.compile(r"`((?:\w+/)*\w+\.py)`")
 # `prune` in `underhood/analysis/shrinking/pruning.py`
 NAME_IN_FILE = re.compile(r"`(\w+)` in `(?:underhood/)?((?:\w+/)*\w+\.py)`")
