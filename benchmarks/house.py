@@ -1,6 +1,6 @@
 """The state of the house: sizes of folders and files, names, variables, and types.
 
-    python benchmarks/house.py [FOLDER]    print what breaks a rule, and totals; status 1 if any does
+    python benchmarks/house.py [FOLDER]    print what breaks a rule, and totals; status 1 if any
 
 Rules
     at most 14 Python files in a folder; 300 lines in a file of the package, 450 in a test

@@ -45,7 +45,7 @@ class EngineOptions:
 
 
 # What tyro calls the kinds of values, and what we call them.
-KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}
+VALUE_KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}
 
 
 def parse(words: list[str]) -> Callable[[], int] | None:
@@ -113,7 +113,7 @@ def reason_in_words(event: Any, kind: type) -> str:  # Any: one of several priva
         return f"Unknown option {option}{suggestion(option, known)}"
     if hasattr(event, "missing_arguments"):
         return f"Missing {' and '.join(spelled(item.arg) for item in event.missing_arguments)}."
-    wanted = KINDS.get(event.argument.lowered.metavar, "a value")
+    wanted = VALUE_KINDS.get(event.argument.lowered.metavar, "a value")
     return f"{spelled(event.argument)} needs {wanted}."
 
 
