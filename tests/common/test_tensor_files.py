@@ -75,6 +75,7 @@ def test_damaged_tensors_are_one_line(tmp_path, content) -> None:
         read_tensors(path)
     assert str(caught.value) and "\n" not in str(caught.value)
     assert tensor_shapes(path) == {}
-    with pytest.raises(OSError, match="absent"):
-        read_tensors(tmp_path / "absent")
+    for bad, error in (("absent", FileNotFoundError), (".", IsADirectoryError)):
+        with pytest.raises(error, match=str(tmp_path)):
+            read_tensors(tmp_path / bad)
     assert tensor_shapes(tmp_path / "absent") == {}

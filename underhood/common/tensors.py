@@ -20,6 +20,8 @@ class UnreadableTensors(ValueError):
 
 def read_tensors(path: Path) -> Tensors:
     """Read all arrays and the metadata of a file."""
+    # The system's message names the file and the reason; safetensors' does not.
+    path.open("rb").close()
     try:
         with safetensors.safe_open(path, "np") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
