@@ -19,7 +19,8 @@ from underhood.analysis.decompilation.certificate import (
     memory_with_now_bound,
 )
 from underhood.analysis.decompilation.lags import COARSE, FINE, lag_nodes
-from underhood.analysis.forms.quadratic import QuadraticForm, upper
+from underhood.analysis.forms.linear_algebra import upper
+from underhood.analysis.forms.quadratic import QuadraticForm
 
 STUDENTS = OUT.parent / "students"
 MANY, STARTS, STEPS = 6, 30, 200
@@ -83,19 +84,19 @@ def worst_by_ascent(form: QuadraticForm, radius: float, time: int) -> float:
     # Constant sequences, and constant but for the last token, are good places to start from.
     starts[::3], starts[1::3, :-1] = starts[::3, :1], starts[1::3, :1]
     climb = jax.jit(jax.vmap(lambda xs: jax.lax.fori_loop(0, STEPS, step, xs)))
-    found = np.asarray(climb(jnp.asarray(starts)))
-    return float(np.max(np.linalg.norm(form(found), axis=-1)))
+    worst = np.asarray(climb(jnp.asarray(starts)))
+    return float(np.max(np.linalg.norm(form(worst), axis=-1)))
 
 
-def parts(found: Certificate, radius: float, time: int) -> list[float]:
+def parts(certificate: Certificate, radius: float, time: int) -> list[float]:
     """The bound, term by term."""
-    form = found.difference
-    fine, coarse = (lag_nodes(form.decay, time, one) for one in (FINE, COARSE))
+    form = certificate.difference
+    fine, coarse = (lag_nodes(form.decay, time, spacing) for spacing in (FINE, COARSE))
     return [
         instant_bound(form, radius),
         memory_with_now_bound(form, fine, radius),
         memory_with_memory_bound(form, coarse, radius),
-        found.rounding(radius, time),
+        certificate.rounding(radius, time),
     ]
 
 
@@ -107,14 +108,14 @@ def main() -> None:
         "instant  memory × now  memory × memory  rounding"
     )
     for name, network in {**students(), **planted()}.items():
-        found = uh.decompile(network).certificate
+        certificate = uh.decompile(network).certificate
         for radius in RADII:
             for time in TIMES:
-                bound = found.bound(radius, time)
-                worst = worst_by_ascent(found.difference, radius, time)
-                shares = [part / bound for part in parts(found, radius, time)]
+                bound = certificate.bound(radius, time)
+                worst = worst_by_ascent(certificate.difference, radius, time)
+                shares = [part / bound for part in parts(certificate, radius, time)]
                 print(
-                    f"{name:<17} {found.residual:8.1e} {radius:6g} {time:4} {bound:9.2e} "
+                    f"{name:<17} {certificate.residual:8.1e} {radius:6g} {time:4} {bound:9.2e} "
                     f"{worst:9.2e} {bound / worst:7.2f}  {shares[0]:8.1%} {shares[1]:13.1%} "
                     f"{shares[2]:16.1%} {shares[3]:9.1e}",
                     flush=True,

@@ -7,7 +7,9 @@ same kind that computes the same function. Weights are float64 NumPy arrays.
 import numpy as np
 
 import underhood as uh
-from underhood.analysis.forms.quadratic import QuadraticForm, upper
+from underhood.analysis.forms import norms
+from underhood.analysis.forms.linear_algebra import upper
+from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.shrinking.gates import eigen_gates
 
 
@@ -22,9 +24,14 @@ def rebuilt(rnn, **changed):
     return type(rnn)(**(weights(rnn) | changed))
 
 
-def differ(one, other):
-    """Whether two networks of one kind have different weights."""
-    return any(not np.array_equal(a, weights(other)[name]) for name, a in weights(one).items())
+def differ(first, second):
+    """Whether two networks of first kind have different weights."""
+    return any(not np.array_equal(a, weights(second)[name]) for name, a in weights(first).items())
+
+
+def relative_change(before, after):
+    """The size of the difference of two networks over the size of the first."""
+    return norms.relative_change(quadratic_form(before), quadratic_form(after))
 
 
 def neuron_axes(rnn):
@@ -211,7 +218,7 @@ def network(form: QuadraticForm) -> uh.GatedRNN:
     rows, columns = upper(form.d_in + 1)
     decays = np.unique(form.decay)
     # mixing [decays × entries, neurons]: what every neuron reads from the sums of its decay.
-    mixing = np.vstack([form.reads.T * (form.decay == one) for one in decays])
+    mixing = np.vstack([form.reads.T * (form.decay == decay) for decay in decays])
     D, m, x = eigen_gates(mixing @ form.kernels @ mixing.T, tolerance=1e-15)
     z = np.eye(form.d_in + 1)
     return uh.GatedRNN(
@@ -237,6 +244,6 @@ def side_network(d_in, parts) -> uh.SideGatedRNN:
             decay.append(value)
             W_side.append(unit[c])
             D.append(table[o, chosen[e], c] * np.eye(len(table))[o])
-    arrays = (np.array(one) for one in (W_in_m, W_in_x, decay, W_side))
+    arrays = (np.array(rows) for rows in (W_in_m, W_in_x, decay, W_side))
     names = ("W_in_m", "W_in_x", "decay", "W_side")
     return uh.SideGatedRNN(**dict(zip(names, arrays, strict=True)), D=np.array(D).T)

@@ -1,8 +1,12 @@
-"""What was found: roles, pruning, probes, polynomials, reduction, polishing, decompiling.
+"""What a network computes: its exact function, its attention, its smaller versions.
 
-From the weights up: `quadratic` (a network as one exact quadratic form), `norms` and `projection`
-(its size, and its nearest attention), `decompile` and `certificate`; beside them `prune`, `merge`,
-`polish` and `reduce`, which make a trained network small, and `score`, which judges any layer.
+forms          a network as an exact polynomial, its size, and the attention nearest to a table
+reading        the roles and influence of neurons, and probes; stands on forms
+shrinking      prune, merge, polish, reduce; stands on forms and reading
+decompilation  the nearest attention with a certificate; stands on forms and reading
+scoring        attention_score for any layer; stands on forms
+
+A folder imports only from those it stands on, and from `arguments`, which stands on none.
 """
 
 from underhood.analysis.decompilation.certificate import Certificate

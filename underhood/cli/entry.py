@@ -105,7 +105,7 @@ def decompile_command(command: Decompile) -> int:
         check_writable(command.output, replace=command.force)
     source = read(command.source).layer
     found = decompile(
-        source,
+        source,  # type: ignore[arg-type]  # decompile refuses other layers
         tolerance=command.tolerance,
         biases=choices[command.biases],
     )

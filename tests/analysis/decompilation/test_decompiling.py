@@ -11,9 +11,10 @@ from scrambles import SCRAMBLES, differ, mixed_queries, network, scrambled, side
 from teachers import attention
 
 import underhood as uh
-from underhood.analysis.decompilation.projection import project, without_biases
+from underhood.analysis.decompilation.projection import attention_features, project
+from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.norms import size
-from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadratic_form, upper
+from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadratic_form
 from underhood.constructions.sources.reference import attention_reference
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
@@ -37,25 +38,25 @@ def assert_found(source, rnn):
     against its largest output or 1. Weights are compared at 1e-10 whatever the condition of W_V:
     the fit's own systems, |M|²I + MMᵀ, have condition two at most.
     """
-    found = uh.decompile(rnn)
-    assert found.is_attention and found.residual <= EXACT
-    assert len(found.neurons) == rnn.neurons
+    result = uh.decompile(rnn)
+    assert result.is_attention and result.residual <= EXACT
+    assert len(result.neurons) == rnn.neurons
     for time in (1, 11):
         xs = np.random.default_rng(time).normal(size=(4, time, source.d_in))
         expected = attention_reference(source, xs)
         scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
-        apart = attention_reference(found.attention, xs) - expected
+        apart = attention_reference(result.attention, xs) - expected
         assert np.abs(apart).max(initial=0.0) <= EXACT * scale
     V, M = matrices(source)
-    ranks = [np.linalg.matrix_rank(one, tol=1e-9) for one in (V, M)]
+    ranks = [np.linalg.matrix_rank(W, tol=1e-9) for W in (V, M)]
     if min(ranks) == 0:
-        assert "computes zero" in found.reason
+        assert "computes zero" in result.reason
         return
     if max(ranks) > 1:
-        for one, other in zip(matrices(found.attention), (V, M), strict=True):
-            scale = np.sum(one * other) / np.sum(other**2)
-            np.testing.assert_allclose(one, scale * other, atol=EXACT * np.abs(one).max())
-    decays = [np.ones(len(V)) if a.decay is None else a.decay for a in (source, found.attention)]
+        for W, target in zip(matrices(result.attention), (V, M), strict=True):
+            scale = np.sum(W * target) / np.sum(target**2)
+            np.testing.assert_allclose(W, scale * target, atol=EXACT * np.abs(W).max())
+    decays = [layer.decays for layer in (source, result.attention)]
     live = np.abs(V).max(axis=1) > 1e-9
     np.testing.assert_allclose(decays[1][live], decays[0][live], atol=1e-12)
 
@@ -106,12 +107,12 @@ def test_a_compiled_network_gives_its_attention_back(case):
 @given(cases(), st.lists(st.sampled_from(SCRAMBLES), min_size=1, max_size=8, unique=True))
 def test_scrambled_networks_give_it_back_too(case, chosen):
     source, rnn, rng = compiled(**case)
-    assert_found(source, scrambled(rnn, rng, [one for one in SCRAMBLES if one in chosen]))
+    assert_found(source, scrambled(rnn, rng, sorted(chosen, key=SCRAMBLES.index)))
 
 
 @pytest.mark.parametrize("decay", ["none", "common", "per row"])
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("which", [*([one] for one in SCRAMBLES), SCRAMBLES])
+@pytest.mark.parametrize("which", [*([scramble] for scramble in SCRAMBLES), SCRAMBLES])
 def test_every_scramble_alone_and_all_together(which, target, decay):
     rng = np.random.default_rng(3)
     given = extras(rng, 4, 2, decay, biases=target == "gated_rnn")
@@ -138,14 +139,14 @@ def test_layers_of_any_array_run_as_found(target, kind):
     source = attention(3, d_v=2)
     layer = uh.compile(source, target).layer
     cast = (lambda W: np.asarray(W, kind)) if kind is np.float32 else lambda W: jnp.asarray(W, kind)
-    found = uh.decompile(jax.tree.map(cast, layer))
+    result = uh.decompile(jax.tree.map(cast, layer))
     # Rounded weights are another network, near to the first one.
     tolerance = EXACT if kind is jnp.float64 else 1e-5
-    assert found.is_attention and found.residual <= tolerance
+    assert result.is_attention and result.residual <= tolerance
     for time in (1, 9):
         xs = jnp.asarray(np.random.default_rng(time).normal(size=(time, 3)))
         expected = np.asarray(layer(xs))
-        apart = np.abs(np.asarray(found.attention(xs)) - expected)
+        apart = np.abs(np.asarray(result.attention(xs)) - expected)
         assert apart.max() <= tolerance * max(np.abs(expected).max(), 1)
 
 
@@ -155,8 +156,8 @@ def test_layers_of_any_array_run_as_found(target, kind):
 def test_roles_are_the_compilers(target, form, decay):
     source = attention(4, decay=None if decay is None else np.full(4, decay))
     built = uh.compile(source, target, form)
-    found = uh.decompile(built.layer)
-    assert [one.kind for one in found.neurons] == [one.kind for one in built.roles]
+    result = uh.decompile(built.layer)
+    assert [role.kind for role in result.neurons] == [role.kind for role in built.roles]
 
 
 # --- what is no attention
@@ -167,9 +168,9 @@ def test_untrained_networks_are_no_attention(d, hidden, d_out):
     for seed in range(2):
         sizes = {"d_in": d, "hidden": hidden, "d_out": d_out, "key": jax.random.key(seed)}
         for rnn in (uh.GatedRNN.init(**sizes, gated=hidden), uh.SideGatedRNN.init(**sizes)):
-            found = uh.decompile(rnn)
-            assert not found.is_attention and found.residual > 0.02
-            assert found.reason.startswith("no attention here: the nearest attention misses")
+            result = uh.decompile(rnn)
+            assert not result.is_attention and result.residual > 0.02
+            assert result.reason.startswith("no attention here: the nearest attention misses")
 
 
 D_IN, D_OUT, TIME = 3, 2, 16
@@ -208,7 +209,7 @@ def scaled(form, share):
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_residual_is_the_share_of_what_was_planted(name, biases, share):
     (what, degree, group), rng = PLANTED[name], np.random.default_rng(len(name))
-    features = without_biases(D_IN) | (biases is not False)
+    features = attention_features(D_IN, biases=biases is not False)
     source = attention(D_IN, 4, d_v=D_OUT)
     base = quadratic_form(source)
     planted = orthogonal_part(term(rng, *what), features)
@@ -219,29 +220,29 @@ def test_the_residual_is_the_share_of_what_was_planted(name, biases, share):
     np.testing.assert_allclose(quadratic_form(rnn)(xs), whole(xs), atol=1e-9)
     expected = size(planted, TIME) / size(whole, TIME)
     assert expected == pytest.approx(share, rel=1e-2)
-    found = uh.decompile(rnn, biases=biases, time=TIME, tolerance=share / 2)
-    assert found.residual == pytest.approx(expected, rel=1e-2)
-    assert not found.is_attention
+    result = uh.decompile(rnn, biases=biases, time=TIME, tolerance=share / 2)
+    assert result.residual == pytest.approx(expected, rel=1e-2)
+    assert not result.is_attention
     assert uh.decompile(rnn, biases=biases, time=TIME, tolerance=2 * share).is_attention
-    assert found.reason.startswith("no attention here")
+    assert result.reason.startswith("no attention here")
     if biases is False:
         # With biases, the projection taken out has parts of other degrees, larger than the rest.
-        assert degree in found.reason and group in found.reason
-    for one, other in zip(matrices(found.attention), matrices(source), strict=True):
-        one = one / np.linalg.norm(one) * np.sign(np.sum(one * other))
-        np.testing.assert_allclose(one, other / np.linalg.norm(other), atol=10 * share**2 + 1e-9)
+        assert degree in result.reason and group in result.reason
+    for W, target in zip(matrices(result.attention), matrices(source), strict=True):
+        W = W / np.linalg.norm(W) * np.sign(np.sum(W * target))
+        np.testing.assert_allclose(W, target / np.linalg.norm(target), atol=10 * share**2 + 1e-9)
 
 
 def test_sizes_are_those_of_a_simulation():
     rng = np.random.default_rng(0)
-    planted = orthogonal_part(term(rng, 2, 1, (0.5, 0.0)), without_biases(D_IN))
+    planted = orthogonal_part(term(rng, 2, 1, (0.5, 0.0)), attention_features(D_IN, biases=False))
     base = quadratic_form(attention(D_IN, 4, d_v=D_OUT))
     squares = [[], [], []]
     for _ in range(40):
         xs = rng.normal(size=(1000, TIME, D_IN))
         a, p = base(xs), planted(xs)
-        for kept, one in zip(squares, (p**2, a**2, a * p), strict=True):
-            kept.append(np.mean(one))
+        for kept, product in zip(squares, (p**2, a**2, a * p), strict=True):
+            kept.append(np.mean(product))
     means, errors = np.mean(squares, axis=1), np.std(squares, axis=1)
     exact = np.array([size(planted, TIME) ** 2, size(base, TIME) ** 2, 0.0])
     # The third line is that the two are orthogonal.
@@ -252,18 +253,18 @@ def test_sizes_are_those_of_a_simulation():
 @pytest.mark.parametrize("share", [1e-1, 1e-2, 1e-4])
 def test_a_side_gated_network_with_another_decay_is_no_attention(share):
     rng = np.random.default_rng(1)
-    features = without_biases(D_IN)
+    features = attention_features(D_IN, biases=False)
     base = project(quadratic_form(attention(D_IN, 4, d_v=D_OUT)), 1.0, features, TIME).table
-    other = rng.normal(size=base.shape) * features
-    faded = from_table(D_IN, other, np.full(D_OUT, 0.5))
+    table = rng.normal(size=base.shape) * features
+    faded = from_table(D_IN, table, np.full(D_OUT, 0.5))
     back = project(faded, 1.0, features, TIME).table
     planted = faded - from_table(D_IN, back, np.ones(D_OUT))
     scale = share * size(from_table(D_IN, base, np.ones(D_OUT)), TIME) / size(planted, TIME)
-    rnn = side_network(D_IN, [(1.0, base - scale * back), (0.5, scale * other)])
-    found = uh.decompile(rnn, time=TIME, tolerance=share / 2)
-    assert found.residual == pytest.approx(share / np.hypot(1, share), rel=1e-2)
-    assert not found.is_attention and "degree 3" in found.reason
-    assert sum(one.kind == "other" for one in found.neurons) == rnn.neurons // 2
+    rnn = side_network(D_IN, [(1.0, base - scale * back), (0.5, scale * table)])
+    result = uh.decompile(rnn, time=TIME, tolerance=share / 2)
+    assert result.residual == pytest.approx(share / np.hypot(1, share), rel=1e-2)
+    assert not result.is_attention and "degree 3" in result.reason
+    assert sum(role.kind == "other" for role in result.neurons) == rnn.neurons // 2
 
 
 # --- bad input
@@ -278,12 +279,12 @@ def test_bad_input_is_refused_in_one_line():
         (attention(2), {}, "not a LinearAttention"),
         ("gated_rnn", {}, "not a str"),
         (uh.GatedRNN.init(d_in=0, hidden=2, gated=2, d_out=1, key=KEY), {}, "no inputs"),
-        *((rnn, {"tolerance": one}, "tolerance is") for one in (-0.1, 1.0, 2, np.nan, np.inf)),
-        *((rnn, {"time": one}, "time is") for one in (1, 0, -3, 2.5, "32", True)),
+        *((rnn, {"tolerance": value}, "tolerance is") for value in (-0.1, 1.0, 2, np.nan, np.inf)),
+        *((rnn, {"time": value}, "time is") for value in (1, 0, -3, 2.5, "32", True)),
     ]
     for layer, fields in ((rnn, ("W_in_x", "nu", "W_out_m", "D")), (side, ("W_side", "nu"))):
         for field in fields:
-            broken = eqx.tree_at(lambda one, f=field: getattr(one, f), layer, replace_fn=spoiled)
+            broken = eqx.tree_at(lambda rnn, f=field: getattr(rnn, f), layer, replace_fn=spoiled)
             cases.append((broken, {}, "not finite"))
     for layer, options, message in cases:
         with pytest.raises(uh.BadInput, match=message) as refusal:

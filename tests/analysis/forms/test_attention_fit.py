@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from underhood.analysis.forms.attention_fit import fit_attention, table_of
 from underhood.analysis.decompilation.nearest import derivative, misfit, square_root
-from underhood.analysis.decompilation.projection import without_biases
+from underhood.analysis.decompilation.projection import attention_features
+from underhood.analysis.forms.attention_fit import fit_attention, table_of
 from underhood.analysis.forms.quadratic import attention_table
 
 
@@ -30,17 +30,17 @@ def draw(seed, outputs, p, columns, rank_v, rank_m):
 def test_an_exact_table_is_fitted_exactly(seed, outputs, p, columns, rank_v, rank_m):
     V, M = draw(seed, outputs, p, columns, rank_v, rank_m)
     table = table_of(V, M)
-    found = fit_attention(table)
-    assert found.residual < 1e-11
+    fit = fit_attention(table)
+    assert fit.residual < 1e-11
     np.testing.assert_allclose(
-        table_of(found.W_V, found.M), table, atol=1e-11 * max(np.abs(table).max(), 1)
+        table_of(fit.W_V, fit.M), table, atol=1e-11 * max(np.abs(table).max(), 1)
     )
-    ranks = [np.linalg.matrix_rank(one) for one in (V, M)]
+    ranks = [np.linalg.matrix_rank(W) for W in (V, M)]
     if min(ranks) >= 1 and max(ranks) > 1:
         # W_V and M themselves, up to one scale.
-        for one, other in ((found.W_V, V), (found.M, M)):
-            scale = np.sum(one * other) / np.sum(other**2)
-            np.testing.assert_allclose(one, scale * other, atol=1e-8 * np.abs(one).max())
+        for W, target in ((fit.W_V, V), (fit.M, M)):
+            scale = np.sum(W * target) / np.sum(target**2)
+            np.testing.assert_allclose(W, scale * target, atol=1e-8 * np.abs(W).max())
 
 
 @pytest.mark.parametrize("size", [1e-3, 0.1])
@@ -51,9 +51,9 @@ def test_a_little_noise_moves_the_fit_a_little(size):
     noise = noise + noise.swapaxes(1, 2)
     table = table_of(V, M)
     noise *= size * np.linalg.norm(table) / np.linalg.norm(noise)
-    found = fit_attention(table + noise)
-    assert 0.5 * size < found.residual < size
-    assert np.linalg.norm(table_of(found.W_V, found.M) - table) < size * np.linalg.norm(table)
+    fit = fit_attention(table + noise)
+    assert 0.5 * size < fit.residual < size
+    assert np.linalg.norm(table_of(fit.W_V, fit.M) - table) < size * np.linalg.norm(table)
 
 
 def test_what_is_no_attention_is_not_explained():
@@ -63,17 +63,17 @@ def test_what_is_no_attention_is_not_explained():
 
 
 def test_nothing_is_fitted_by_nothing():
-    found = fit_attention(np.zeros((2, 3, 3, 3)))
-    assert found.residual == 0
-    assert not found.W_V.any() and not found.M.any()
+    fit = fit_attention(np.zeros((2, 3, 3, 3)))
+    assert fit.residual == 0
+    assert not fit.W_V.any() and not fit.M.any()
 
 
 @pytest.mark.parametrize("biases", [False, True])
 def test_the_misfit_has_its_derivative(biases):
     rng, d, outputs = np.random.default_rng(0), 3, 2
-    features = np.ones((10, d + 1), bool) if biases else without_biases(d)
+    features = attention_features(d, biases=biases)
     roots = rng.normal(size=(outputs, np.sum(features), np.sum(features)))
-    factors = [square_root(one.T @ one, features) for one in roots]
+    factors = [square_root(root.T @ root, features) for root in roots]
     tables, size = rng.normal(size=(outputs, 10, d + 1)), d + biases
     V, M = np.zeros((outputs, d + 1)), np.zeros((d + 1, d + 1))
     V[:, :size], M[:size, :size] = rng.normal(size=(outputs, size)), rng.normal(size=(size, size))
@@ -88,5 +88,5 @@ def test_the_misfit_has_its_derivative(biases):
             slopes.append(misfit(V, M, tables, factors) - now)
             W[place] -= 1.0
     expected = np.array(slopes).T
-    found = derivative(V, M, factors, size)
-    np.testing.assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())
+    slopes = derivative(V, M, factors, size)
+    np.testing.assert_allclose(slopes, expected, atol=1e-12 * np.abs(expected).max())

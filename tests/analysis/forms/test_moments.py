@@ -18,9 +18,9 @@ from underhood.analysis.forms.polynomials import polynomial
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-def assert_close(found, expected, tolerance=1e-11):
+def assert_close(result, expected, tolerance=1e-11):
     scale = max(float(np.max(np.abs(expected), initial=0.0)), 1.0)
-    np.testing.assert_allclose(found, expected, atol=tolerance * scale)
+    np.testing.assert_allclose(result, expected, atol=tolerance * scale)
 
 
 @settings(max_examples=25)
@@ -60,10 +60,10 @@ def test_scrambled_neurons_have_the_same_form():
         W_out_x=(rnn.W_out_m / size)[gates][:, order],
         D=(rnn.D / gate)[:, gates],
     )
-    found = moment_form(scrambled)
-    assert found.decays == expected.decays
+    result = moment_form(scrambled)
+    assert result.decays == expected.decays
     for pair, table in expected.terms.items():
-        assert_close(found.terms[pair], table)
+        assert_close(result.terms[pair], table)
 
 
 @pytest.mark.parametrize("target", ["gated_rnn", "side_gated_rnn"])
@@ -75,10 +75,10 @@ def test_a_compiled_network_has_attentions_form_alone(target):
     M = W_K.T @ W_Q
     rows, columns = np.triu_indices(4)
     for i, j in itertools.product(range(10), range(10)):
-        (k, one), (a, b) = (rows[i], columns[i]), (rows[j], columns[j])
+        (k, last), (a, b) = (rows[i], columns[i]), (rows[j], columns[j])
         # y_o = Σ W_V[o,a] S_ab M[b,k] x_k: the current token as (k, constant), no other constant.
         expected = np.zeros(3)
-        if one == 3 and k < 3 and b < 3:
+        if last == 3 and k < 3 and b < 3:
             expected = W_V[:, a] * M[b, k] + (a != b) * W_V[:, b] * M[a, k]
         assert_close(form.terms[0, 1][:, i, j], expected)
     assert_close(form.terms.get((1, 1), np.zeros(1)), 0.0)
@@ -91,26 +91,28 @@ def test_a_compiled_network_has_attentions_form_alone(target):
 def test_the_polynomial_is_the_network_on_one_token():
     rng = np.random.default_rng(2)
     for rnn in (random_gated(rng, 3, 6, 4, 2, (0.0, 0.5, 1.0)), random_side(rng, 3, 6, 2, (1.0,))):
-        found = polynomial(rnn)
+        result = polynomial(rnn)
         xs = rng.normal(size=(7, 3))
-        assert_close(found(xs), np.concatenate([np.asarray(rnn(jnp.asarray(x[None]))) for x in xs]))
+        assert_close(
+            result(xs), np.concatenate([np.asarray(rnn(jnp.asarray(x[None]))) for x in xs])
+        )
 
 
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_every_monomial_of_degree_four_or_less_is_there_once(d):
     rng = np.random.default_rng(d)
-    found = polynomial(random_gated(rng, d, 5, 4, 1, (1.0,)))
-    assert len(found.powers) == math.comb(d + 4, 4)
-    assert len({tuple(one) for one in found.powers}) == len(found.powers)
-    assert found.degrees.min() == 0 and found.degrees.max() == 4
-    assert np.all(np.diff(found.degrees) >= 0)
+    result = polynomial(random_gated(rng, d, 5, 4, 1, (1.0,)))
+    assert len(result.powers) == math.comb(d + 4, 4)
+    assert len({tuple(power) for power in result.powers}) == len(result.powers)
+    assert result.degrees.min() == 0 and result.degrees.max() == 4
+    assert np.all(np.diff(result.degrees) >= 0)
 
 
 @pytest.mark.usefixtures("quick_compile")
 def test_coefficients_are_derivatives():
     rng = np.random.default_rng(3)
     rnn = random_gated(rng, 2, 4, 3, 2, (0.0, 1.0))
-    found = polynomial(rnn)
+    result = polynomial(rnn)
 
     def output(x):
         return rnn(x[None])[0]
@@ -118,8 +120,8 @@ def test_coefficients_are_derivatives():
     derivatives = [output]
     for _ in range(4):
         derivatives.append(jax.jacfwd(derivatives[-1]))
-    at_zero = [np.asarray(jax.jit(one)(jnp.zeros(2))) for one in derivatives]
-    for powers, coefficient in zip(found.powers, found.coefficients.T, strict=True):
+    at_zero = [np.asarray(jax.jit(function)(jnp.zeros(2))) for function in derivatives]
+    for powers, coefficient in zip(result.powers, result.coefficients.T, strict=True):
         indices = tuple(place for place in range(2) for _ in range(powers[place]))
         expected = at_zero[len(indices)][(slice(None), *indices)]
         factorials = math.prod(math.factorial(power) for power in powers)
@@ -129,14 +131,14 @@ def test_coefficients_are_derivatives():
 def test_one_step_of_gradient_descent_has_the_papers_coefficients():
     task = uh.tasks.InContextRegression()
     rnn = uh.compile(task.best_attention()).layer
-    found = polynomial(rnn)
+    result = polynomial(rnn)
     for place in range(3):
         # x_place² y_1, the only products of output 1.
         powers = np.zeros(6, int)
         powers[place], powers[3] = 2, 1
-        where = int(np.argmax(np.all(found.powers == powers, axis=1)))
-        assert found.coefficients[0, where] == pytest.approx(1 / 14.8, rel=1e-12)
-    assert np.sum(np.abs(found.coefficients[0]) > 1e-12) == 3
+        where = int(np.argmax(np.all(result.powers == powers, axis=1)))
+        assert result.coefficients[0, where] == pytest.approx(1 / 14.8, rel=1e-12)
+    assert np.sum(np.abs(result.coefficients[0]) > 1e-12) == 3
 
 
 @pytest.mark.usefixtures("unhooked")

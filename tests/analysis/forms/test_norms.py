@@ -9,13 +9,13 @@ from scrambles import SCRAMBLES, network, scrambled
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.decompilation.projection import own_table, project, without_biases
+from underhood.analysis.decompilation.projection import attention_features, exact_table, project
+from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.norms import between, by_degree, second_moments, size
 from underhood.analysis.forms.quadratic import (
     QuadraticForm,
     attention_table,
-    entries,
-    equal_decays,
+    decay_groups,
     from_table,
     quadratic_form,
 )
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 def random_form(rng, d, n, d_out, decays):
     """Random reads of every degree, and kernels over all pairs of neurons."""
     kernels = rng.normal(size=(d_out, n, n))
-    reads = rng.normal(size=(n, entries(d + 1)))
+    reads = rng.normal(size=(n, len(upper(d + 1)[0])))
     return QuadraticForm(d, reads, rng.choice(decays, size=n), kernels + kernels.swapaxes(1, 2))
 
 
@@ -40,17 +40,13 @@ forms = {
 }
 
 
-def everything(d):
-    return np.ones((entries(d + 1), d + 1), bool)
+def added(form, more):
+    return form - QuadraticForm(more.d_in, more.reads, more.decay, -more.kernels)
 
 
-def added(one, other):
-    return one - QuadraticForm(other.d_in, other.reads, other.decay, -other.kernels)
-
-
-def assert_same(found, expected, tolerance=1e-11):
+def assert_same(result, expected, tolerance=1e-11):
     scale = max(float(np.max(np.abs(expected), initial=0.0)), 1.0)
-    np.testing.assert_allclose(found, expected, atol=tolerance * scale, rtol=0)
+    np.testing.assert_allclose(result, expected, atol=tolerance * scale, rtol=0)
 
 
 # --- second moments
@@ -72,9 +68,9 @@ def test_attention_has_the_moments_of_its_closed_form(d, d_v, time, biases, deca
         extra |= {"b_V": rng.normal(size=d_v), "b_K": rng.normal(size=3), "b_Q": rng.normal(size=3)}
     source = attention(d, seed, d_v=d_v, d_k=3, **extra)
     expected = output_moments(source, time)[1]
-    for one in (quadratic_form(source), quadratic_form(uh.compile(source).layer)):
-        np.testing.assert_allclose(second_moments(one, time), expected, rtol=1e-9, atol=1e-11)
-    assert size(one, time) == pytest.approx(np.sqrt(np.mean(expected)), rel=1e-9)
+    for form in (quadratic_form(source), quadratic_form(uh.compile(source).layer)):
+        np.testing.assert_allclose(second_moments(form, time), expected, rtol=1e-9, atol=1e-11)
+    assert size(form, time) == pytest.approx(np.sqrt(np.mean(expected)), rel=1e-9)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -132,7 +128,7 @@ def test_degrees_sum_up_and_scale_as_they_should(d, n, d_out, decays, seed):
     rng = np.random.default_rng(seed)
     form = random_form(rng, d, n, d_out, decays)
     xs = rng.normal(size=(3, 5, d))
-    parts = by_degree(form)
+    parts = list(by_degree(form).values())
     assert len(parts) == 5
     assert_same(sum(part(xs) for part in parts), form(xs))
     for degree, part in enumerate(parts):
@@ -167,7 +163,7 @@ def test_gathered_neurons_compute_the_same(d, n, d_out, decays, seed, more):
     few = form.gathered()
     xs = rng.normal(size=(3, 5, d))
     assert_same(few(xs), form(xs))
-    assert few.neurons <= min(form.neurons, len(equal_decays(form.decay)[0]) * entries(d + 1))
+    assert few.neurons <= min(form.neurons, len(decay_groups(form.decay)[0]) * few.reads.shape[1])
     assert_same(few.kernels, few.kernels.swapaxes(1, 2))
 
 
@@ -189,7 +185,7 @@ def test_forms_and_networks_turn_into_each_other(d, n, d_out, decays, seed):
 def test_what_is_left_is_orthogonal_to_every_feature(d, decay, biases):
     rng, time = np.random.default_rng(d), 6
     form = random_form(rng, d, 5, 2, (0.0, 0.3, 0.6, 1.0))
-    features = everything(d) if biases else without_biases(d)
+    features = attention_features(d, biases=biases)
     near = from_table(d, project(form, decay, features, time).table, np.full(2, decay))
     left = form - near
     # Pythagoras, with the projection and with random functions in its place.
@@ -200,15 +196,15 @@ def test_what_is_left_is_orthogonal_to_every_feature(d, decay, biases):
             for _ in range(3)
         ),
     ]
-    for other in tables:
-        both = np.mean(second_moments(added(left, other), time), axis=1)
-        apart = [np.mean(second_moments(one, time), axis=1) for one in (left, other)]
+    for near in tables:
+        both = np.mean(second_moments(added(left, near), time), axis=1)
+        apart = [np.mean(second_moments(part, time), axis=1) for part in (left, near)]
         np.testing.assert_allclose(both, np.sum(apart, axis=0), rtol=1e-9)
     assert not np.any(project(form, decay, features, time).table[:, ~features])
 
 
 def near_shape(d):
-    return (2, entries(d + 1), d + 1)
+    return (2, len(upper(d + 1)[0]), d + 1)
 
 
 @settings(max_examples=30)
@@ -227,8 +223,8 @@ def test_attention_is_its_own_projection(d, d_v, biases, decay, time, seed):
     V[:, :width], M[:width, :width] = rng.normal(size=(d_v, width)), rng.normal(size=(width, width))
     expected = attention_table(V, M)
     form = from_table(d, expected, np.full(d_v, decay))
-    features = everything(d) if biases else without_biases(d)
-    assert_same(own_table(form.gathered(), decay), expected, 1e-12)
+    features = attention_features(d, biases=biases)
+    assert_same(exact_table(form.gathered(), decay), expected, 1e-12)
     assert_same(project(form, decay, features, time).table, expected, 1e-12)
     # The same through the metric alone, told that nothing has this very decay.
     moved = from_table(d, expected, np.full(d_v, decay * (1 - 1e-9)))
@@ -237,7 +233,7 @@ def test_attention_is_its_own_projection(d, d_v, biases, decay, time, seed):
 
 def test_a_projection_has_the_normal_equations_of_quadrature():
     form, time = random_form(np.random.default_rng(5), 1, 4, 1, (0.0, 0.5, 1.0)), 2
-    features = without_biases(1)
+    features = attention_features(1, biases=False)
     (coefficient,) = project(form, 1.0, features, time).table[0][features]
 
     def feature(xs):
@@ -258,8 +254,8 @@ def test_nothing_has_size_zero(n, d_out):
     assert second_moments(form, 1).shape == (d_out, 1)
     assert form(np.ones((4, 2))).shape == (4, d_out)
     if d_out:
-        assert not project(form, 1.0, everything(2), 4).table.any()
-    assert all(size(part, 3) == 0 for part in by_degree(form))
+        assert not project(form, 1.0, attention_features(2, biases=True), 4).table.any()
+    assert all(size(part, 3) == 0 for part in by_degree(form).values())
 
 
 def test_one_token_is_a_polynomial():
@@ -268,7 +264,7 @@ def test_one_token_is_a_polynomial():
     table[0, 0] = 1.0, 2.0
     form = from_table(1, table, np.ones(1))
     assert second_moments(form, 1)[0, 0] == pytest.approx(27, rel=1e-12)
-    found = project(form, 1.0, without_biases(1), 1)
+    result = project(form, 1.0, attention_features(1, biases=False), 1)
     # On one token the nearest multiple of x³ to x³ + 2x² is x³.
-    assert found.table[0, 0, 0] == pytest.approx(1, rel=1e-12)
-    assert np.count_nonzero(found.table) == 1
+    assert result.table[0, 0, 0] == pytest.approx(1, rel=1e-12)
+    assert np.count_nonzero(result.table) == 1

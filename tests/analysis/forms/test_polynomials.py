@@ -1,4 +1,4 @@
-"""Polynomials of one token against sympy and derivatives; probes against plain regression."""
+"""Polynomials of one token against sympy and derivatives."""
 
 import itertools
 import math
@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.reading.influences import SEQUENCES
-from underhood.analysis.reading.probes import filling
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -67,31 +65,33 @@ KINDS = ("gated", "side", "attention")
 @given(kind=st.sampled_from(KINDS), d=st.integers(1, 3), seed=st.integers(0, 999))
 def test_coefficients_are_those_that_sympy_expands(kind, d, seed):
     layer = random_layer(kind, d, seed)
-    found = uh.polynomial(layer)
+    result = uh.polynomial(layer)
     symbols = sympy.symbols(f"x1:{d + 1}")
     outputs = on_one_token(layer, sympy.Matrix(symbols))
-    assert found.coefficients.shape == (layer.d_out, math.comb(d + 4, 4))
+    assert result.coefficients.shape == (layer.d_out, math.comb(d + 4, 4))
     for o, output in enumerate(outputs):
         expected = sympy.Poly(output, *symbols)
         assert expected.total_degree() <= 4
-        for power in found.powers:
+        for power in result.powers:
             exact = float(expected.coeff_monomial(tuple(int(p) for p in power)))
-            assert found.coefficient(o, *(int(p) for p in power)) == pytest.approx(exact, abs=1e-12)
+            assert result.coefficient(o, *(int(p) for p in power)) == pytest.approx(
+                exact, abs=1e-12
+            )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_coefficients_are_mixed_differences(kind):
     layer = random_layer(kind, 2, 5)
-    found = uh.polynomial(layer)
+    result = uh.polynomial(layer)
     tokens = jax.jit(jax.vmap(lambda x: layer(x[None])[0]))
-    for power, coefficients in zip(found.powers, found.coefficients.T, strict=True):
+    for power, coefficients in zip(result.powers, result.coefficients.T, strict=True):
         # Central differences of order p are exact for degree 4 but for terms of higher degree in
         # one variable; a step of 1e-2 leaves those below a thousandth.
         step = 1e-2
         offsets = [[(p / 2 - i, (-1) ** i * math.comb(p, i)) for i in range(p + 1)] for p in power]
         stencil = list(itertools.product(*offsets))
-        points = jnp.array([[step * place for place, _ in one] for one in stencil])
-        signs = np.array([math.prod(sign for _, sign in one) for one in stencil])
+        points = jnp.array([[step * place for place, _ in corner] for corner in stencil])
+        signs = np.array([math.prod(sign for _, sign in corner) for corner in stencil])
         derivative = signs @ np.asarray(tokens(points)) / step ** power.sum()
         expected = derivative / math.prod(math.factorial(p) for p in power)
         np.testing.assert_allclose(coefficients, expected, atol=2e-3)
@@ -99,58 +99,59 @@ def test_coefficients_are_mixed_differences(kind):
 
 def test_twelve_inputs():
     source = attention(12)
-    found = uh.polynomial(uh.compile(source).layer)
-    assert found.coefficients.shape == (12, math.comb(16, 4))
-    assert found.distance(uh.polynomial(source)) < 1e-12
+    result = uh.polynomial(uh.compile(source).layer)
+    assert result.coefficients.shape == (12, math.comb(16, 4))
+    assert result.distance(uh.polynomial(source)) < 1e-12
     xs = np.random.default_rng(0).normal(size=(3, 12))
     expected = [source(jnp.asarray(x[None]))[0] for x in xs]
-    np.testing.assert_allclose(found(xs), np.array(expected), atol=1e-9)
+    np.testing.assert_allclose(result(xs), np.array(expected), atol=1e-9)
 
 
 def test_distance_is_the_papers():
-    one, other = (uh.polynomial(random_layer("gated", 2, seed)) for seed in (0, 1))
+    first, second = (uh.polynomial(random_layer("gated", 2, seed)) for seed in (0, 1))
     shares = [
         np.sqrt(np.sum((p - q) ** 2) / np.sum(q**2))
-        for p, q in zip(one.coefficients, other.coefficients, strict=True)
+        for p, q in zip(first.coefficients, second.coefficients, strict=True)
     ]
-    assert one.distance(other) == pytest.approx(np.mean(shares), rel=1e-12)
-    assert one.distance(one) == 0.0
+    assert first.distance(second) == pytest.approx(np.mean(shares), rel=1e-12)
+    assert first.distance(first) == 0.0
     # Scaled by 1.1, each output is a tenth away.
     rnn = random_layer("gated", 2, 0)
     W = {name: getattr(rnn, name) for name in ("W_in_m", "W_in_x", "decay", "W_out_m", "W_out_x")}
-    assert uh.polynomial(uh.GatedRNN(**W, D=1.1 * rnn.D)).distance(one) == pytest.approx(0.1)
+    assert uh.polynomial(uh.GatedRNN(**W, D=1.1 * rnn.D)).distance(first) == pytest.approx(0.1)
     # An output that should be zero is compared with the largest.
     silent = uh.polynomial(uh.GatedRNN(**W, D=rnn.D * [[1.0], [0.0], [1.0]]))
-    sizes = np.linalg.norm(one.coefficients, axis=1)
-    assert one.distance(silent) == pytest.approx(sizes[1] / max(sizes[0], sizes[2]) / 3)
+    sizes = np.linalg.norm(first.coefficients, axis=1)
+    assert first.distance(silent) == pytest.approx(sizes[1] / max(sizes[0], sizes[2]) / 3)
     zero = uh.polynomial(uh.GatedRNN(**W, D=0 * rnn.D))
     assert zero.distance(zero) == 0.0
 
 
 def test_residual_leaves_out_the_kept_powers():
-    found = uh.polynomial(random_layer("gated", 2, 0))
-    everything = np.linalg.norm(found.coefficients[1])
-    assert found.residual(1) == pytest.approx(everything)
-    kept = found.coefficient(1, 2, 1) ** 2 + found.coefficient(1, 0, 0) ** 2
-    assert found.residual(1, (2, 1), (0, 0)) == pytest.approx(np.sqrt(everything**2 - kept))
-    assert found.residual(1, (2, 1), (2, 1)) == found.residual(1, (2, 1))
+    result = uh.polynomial(random_layer("gated", 2, 0))
+    everything = np.linalg.norm(result.coefficients[1])
+    assert result.residual(1) == pytest.approx(everything)
+    kept = result.coefficient(1, 2, 1) ** 2 + result.coefficient(1, 0, 0) ** 2
+    assert result.residual(1, (2, 1), (0, 0)) == pytest.approx(np.sqrt(everything**2 - kept))
+    assert result.residual(1, (2, 1), (2, 1)) == result.residual(1, (2, 1))
     task = uh.tasks.InContextRegression()
     descent = uh.polynomial(uh.compile(task.best_attention()).layer)
     products = [tuple(2 * (i == place) + (i == 3) for i in range(6)) for place in range(3)]
-    assert [descent.coefficient(0, *one) for one in products] == pytest.approx([1 / 14.8] * 3)
+    assert [descent.coefficient(0, *power) for power in products] == pytest.approx([1 / 14.8] * 3)
     assert descent.residual(0, *products) < 1e-12 < descent.residual(0, *products[:2])
 
 
 def test_expressions_and_words():
-    found = uh.polynomial(random_layer("gated", 2, 0))
-    expressions = found.expressions()
+    result = uh.polynomial(random_layer("gated", 2, 0))
+    expressions = result.expressions()
     point = (0.3, -0.7)
-    values = [float(one.subs(dict(zip(("x1", "x2"), point, strict=True)))) for one in expressions]
-    np.testing.assert_allclose(values, found(np.array([point]))[0], rtol=1e-12)
+    at = dict(zip(("x1", "x2"), point, strict=True))
+    values = [float(expression.subs(at)) for expression in expressions]
+    np.testing.assert_allclose(values, result(np.array([point]))[0], rtol=1e-12)
     a, b = sympy.symbols("a b")
-    assert found.expressions(["a", "b"])[0].free_symbols == {a, b}
-    largest = np.max(np.abs(found.coefficients[0]))
-    terms = found.expressions(smallest=0.99 * largest)[0].as_ordered_terms()
+    assert result.expressions(["a", "b"])[0].free_symbols == {a, b}
+    largest = np.max(np.abs(result.coefficients[0]))
+    terms = result.expressions(smallest=0.99 * largest)[0].as_ordered_terms()
     assert len(terms) == 1 and abs(float(terms[0].as_coeff_Mul()[0])) == pytest.approx(largest)
     # (2x + y)·x·y and a term too small to tell.
     source = uh.LinearAttention(
@@ -174,8 +175,8 @@ def test_expressions_and_words():
     ],
 )
 def test_powers_that_do_not_exist_are_refused(power):
-    found = uh.polynomial(random_layer("gated", 2, 0))
-    for refused in (lambda: found.coefficient(0, *power), lambda: found.residual(0, power)):
+    result = uh.polynomial(random_layer("gated", 2, 0))
+    for refused in (lambda: result.coefficient(0, *power), lambda: result.residual(0, power)):
         with pytest.raises(uh.BadInput, match="Give 2 powers") as raised:
             refused()
         assert "\n" not in str(raised.value)
@@ -183,99 +184,11 @@ def test_powers_that_do_not_exist_are_refused(power):
 
 @pytest.mark.usefixtures("unhooked")
 def test_other_bad_input_is_refused():
-    found = uh.polynomial(random_layer("gated", 2, 0))
+    result = uh.polynomial(random_layer("gated", 2, 0))
     for other in (random_layer("gated", 3, 0), random_layer("side", 2, 0)):
         with pytest.raises(uh.BadInput, match="the same inputs and outputs"):
-            found.distance(uh.polynomial(other))
+            result.distance(uh.polynomial(other))
     with pytest.raises(uh.BadInput, match="Give 2 names, not 3"):
-        found.expressions(["a", "b", "c"])
+        result.expressions(["a", "b", "c"])
     with pytest.raises(uh.BadInput, match="not a LSTM"):
         uh.polynomial(uh.LSTM.init(d_in=2, hidden=2, key=jax.random.key(0)))
-
-
-# --- probes
-
-
-def regression(features: np.ndarray, targets: np.ndarray) -> float:
-    """1 − R² with an intercept, averaged over targets: one plain least-squares fit for each."""
-    design = np.hstack([np.ones((len(features), 1)), features])
-    scores = []
-    for target in targets.T:
-        left = target - design @ np.linalg.lstsq(design, target)[0]
-        scores.append(np.sum(left**2) / np.sum((target - target.mean()) ** 2))
-    return float(np.mean(scores))
-
-
-@pytest.mark.parametrize("form", ["full", "compact", "minimal"])
-def test_compiled_networks_hold_their_own_attention(form):
-    for d in (1, 3):
-        source = attention(d, 2)
-        probes = uh.probe(uh.compile(source, "gated_rnn", form).layer, source)
-        # The smallest memory holds only what the outputs need, which at full rank is everything.
-        assert probes.score_kv < 1e-20 and probes.score_q < 1e-20
-        assert probes.query == d and probes.memory in (d * d, d * (d + 1) // 2)
-        assert f"{probes.memory} memory neurons" in str(probes)
-
-
-@pytest.mark.parametrize("form", ["full", "compact", "minimal"])
-def test_key_values_are_read_from_the_memory_as_it_fills(form):
-    source = attention(3, 2)
-    seen = filling(uh.compile(source, "gated_rnn", form).layer, source, time=5)
-    written = np.zeros((3, 3))
-    for t, x in enumerate(seen.tokens):
-        written = written + np.outer(source.W_V @ x, source.W_K @ x)
-        np.testing.assert_allclose(seen.attention[t], written, atol=1e-12)
-        np.testing.assert_allclose(seen.neurons[t], written, atol=1e-9)
-    # Neurons that hold a part of the memory do not tell of the rest.
-    part = uh.LinearAttention(np.eye(3)[:1], np.eye(3)[1:2], np.eye(3)[1:2])
-    other = filling(uh.compile(part).layer, source, time=5)
-    assert np.abs(other.neurons - other.attention).max() > 0.1
-
-
-def test_biases_and_decays_are_held_too():
-    extra = {"b_V": np.ones(2), "b_K": np.array([0.5, -1.0]), "b_Q": np.ones(2)}
-    source = attention(2, 1, **extra, decay=np.array([0.9, 0.5]))
-    rnn = uh.compile(source, "gated_rnn", "full").layer
-    probes = uh.probe(rnn, source)
-    assert probes.score_kv < 1e-20 and probes.score_q < 1e-20 and probes.memory == 4
-    # Memory that does not fade is another one, and these neurons do not hold it.
-    forever = uh.probe(rnn, attention(2, 1, **extra))
-    assert (forever.memory, forever.score_kv) == (0, 1.0) and forever.score_q < 1e-20
-
-
-def test_unrelated_neurons_hold_nothing():
-    first, second = np.eye(4)[:2], np.eye(4)[2:]
-    rnn = uh.compile(uh.LinearAttention(first[:1], first[1:], first[1:])).layer
-    probes = uh.probe(rnn, uh.LinearAttention(second[:1], second[1:], second[1:]))
-    assert 0.95 < probes.score_kv <= 1.0 and 0.95 < probes.score_q <= 1.0
-    side = uh.compile(attention(2), "side_gated_rnn").layer
-    probes = uh.probe(side, attention(2))
-    assert (probes.query, probes.score_q) == (0, 1.0) and probes.score_kv < 1e-20
-
-
-def test_probes_are_plain_regressions():
-    rng = np.random.default_rng(0)
-    W_m, W_x = rng.normal(size=(2, 5, 3))
-    decay = np.array([1.0, 0.99, 0.0, 0.01, 0.5])
-    W_out = np.ones((1, 5))
-    rnn = uh.GatedRNN(
-        W_in_m=W_m, W_in_x=W_x, decay=decay, W_out_m=W_out, W_out_x=W_out, D=np.ones((1, 1))
-    )
-    source = attention(2, 3, b_K=np.ones(2))
-    probes = uh.probe(rnn, source, time=6, seed=7)
-    xs = np.random.default_rng(7).normal(size=(SEQUENCES, 6, 2))
-    states, memories, queries = [], [], []
-    for sequence in xs:
-        h, memory = np.zeros(5), np.zeros((2, 2))
-        for x in sequence:
-            z = np.append(x, 1.0)
-            h = decay * h + (W_m @ z) * (W_x @ z)
-            memory = memory + np.outer(source.W_V @ x, source.W_K @ x + 1.0)
-            states.append(h)
-            memories.append(memory.ravel())
-            queries.append(source.W_Q @ x)
-    states, memories, queries = (np.array(one) for one in (states, memories, queries))
-    assert (probes.memory, probes.query) == (2, 2)
-    assert 0.05 < probes.score_kv < 1 and 0.05 < probes.score_q < 1
-    assert probes.score_kv == pytest.approx(regression(states[:, :2], memories), rel=1e-9)
-    assert probes.score_q == pytest.approx(regression(states[:, 2:4], queries), rel=1e-9)

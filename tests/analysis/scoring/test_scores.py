@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 from teachers import attention
 
 import underhood as uh
-from underhood.analysis.scoring.fitting import Quadratic, nearest_attention, quadratic_model
+from underhood.analysis.scoring.fitting import Quadratic, fit_outputs, quadratic_model
 from underhood.analysis.scoring.problem import Problem, memories
 from underhood.analysis.scoring.scores import AttentionScore, attention_score
 from underhood.constructions.sources.reference import reference
@@ -22,15 +22,14 @@ FADING = np.full(3, 0.8)
 
 
 def function_of(layer: uh.LinearAttention) -> np.ndarray:
-    """W_V⊗M, all that the outputs depend on; [W|b] in place of W where there are biases."""
-    pairs = ((layer.W_V, layer.b_V), (layer.W_K, layer.b_K), (layer.W_Q, layer.b_Q))
-    W_V, W_K, W_Q = (W if b is None else np.column_stack([W, b]) for W, b in pairs)
-    return np.einsum("oa,bc->oabc", W_V, W_K.T @ W_Q)
+    """W_V⊗M, all that the outputs depend on, with [W|b] in place of W."""
+    V, K, Q = layer.augmented()
+    return np.einsum("oa,bc->oabc", V, K.T @ Q)
 
 
-def distance(found: uh.LinearAttention, source: uh.LinearAttention) -> float:
+def distance(result: uh.LinearAttention, source: uh.LinearAttention) -> float:
     expected = function_of(source)
-    return np.linalg.norm(function_of(found) - expected) / np.linalg.norm(expected)
+    return np.linalg.norm(function_of(result) - expected) / np.linalg.norm(expected)
 
 
 # --- layers that are attention
@@ -43,46 +42,46 @@ def distance(found: uh.LinearAttention, source: uh.LinearAttention) -> float:
     ids=["square", "low rank", "decay"],
 )
 def test_exact_layers_score_one(target: str, source: uh.LinearAttention) -> None:
-    found = attention_score(uh.compile(source, target).layer, key=KEY, **SMALL)
-    assert found.score >= 1 - 1e-9
-    assert found.score_with_biases >= 1 - 1e-9
-    assert distance(found.attention, source) <= 1e-9
-    assert found.attention.W_K.shape[0] == np.linalg.matrix_rank(source.W_K.T @ source.W_Q)
-    assert found.decay == pytest.approx(1.0 if source.decay is None else 0.8, abs=1e-9)
-    assert found.state_kv >= 1 - 1e-9
+    result = attention_score(uh.compile(source, target).layer, key=KEY, **SMALL)
+    assert result.score >= 1 - 1e-9
+    assert result.score_with_biases >= 1 - 1e-9
+    assert distance(result.attention, source) <= 1e-9
+    assert result.attention.W_K.shape[0] == np.linalg.matrix_rank(source.W_K.T @ source.W_Q)
+    assert result.decay == pytest.approx(1.0 if source.decay is None else 0.8, abs=1e-9)
+    assert result.state_kv >= 1 - 1e-9
     # Only the gated RNN has to remember the query: side gates and Mamba read it from the input.
-    assert found.state_q >= 1 - 1e-9 if target == "gated_rnn" else found.state_q <= 0.1
-    assert found.notes == ()
+    assert result.state_q >= 1 - 1e-9 if target == "gated_rnn" else result.state_q <= 0.1
+    assert result.notes == ()
 
 
 @pytest.mark.parametrize("target", ["lru_in_out", "lstm", "gru"])
 def test_linearised_layers_score_one(target: str) -> None:
     source = attention(2, seed=1)
-    found = attention_score(uh.compile(source, target).layer, key=KEY, **SMALL)
-    assert found.score >= 1 - 1e-6
-    assert distance(found.attention, source) <= 1e-6
-    assert found.decay == 1
-    assert found.state_kv >= 1 - 1e-6
+    result = attention_score(uh.compile(source, target).layer, key=KEY, **SMALL)
+    assert result.score >= 1 - 1e-6
+    assert distance(result.attention, source) <= 1e-6
+    assert result.decay == 1
+    assert result.state_kv >= 1 - 1e-6
 
 
 def test_biases_are_found_by_the_fit_that_has_them() -> None:
     rng = np.random.default_rng(1)
     biases = dict(zip(("b_V", "b_K", "b_Q"), rng.normal(size=(3, 3)), strict=True))
     source = attention(3, seed=2, **biases)
-    found = attention_score(uh.compile(source, "gated_rnn").layer, key=KEY, **SMALL)
-    assert found.score_with_biases >= 1 - 1e-9
-    assert distance(found.attention_with_biases, source) <= 1e-9
-    assert found.attention.b_V is None
-    assert found.score <= 0.95
+    result = attention_score(uh.compile(source, "gated_rnn").layer, key=KEY, **SMALL)
+    assert result.score_with_biases >= 1 - 1e-9
+    assert distance(result.attention_with_biases, source) <= 1e-9
+    assert result.attention.b_V is None
+    assert result.score <= 0.95
 
 
 def test_float32_weights_are_promoted_and_the_judge_is_the_layer_itself() -> None:
     source = uh.LinearAttention.init(d_in=3, key=jax.random.key(5))
-    found = attention_score(source, key=jax.random.PRNGKey(0), **SMALL)
-    assert found.score >= 1 - 1e-9
+    result = attention_score(source, key=jax.random.PRNGKey(0), **SMALL)
+    assert result.score >= 1 - 1e-9
     with jax.enable_x64(True):
         xs = jax.random.normal(KEY, (9, 3), jnp.float64)
-        np.testing.assert_allclose(found.attention(xs), source(xs), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(result.attention(xs), source(xs), rtol=1e-9, atol=1e-9)
 
 
 class Doubles(eqx.Module):
@@ -96,8 +95,8 @@ class Doubles(eqx.Module):
 
 
 def test_own_weights_are_promoted_too() -> None:
-    found = attention_score(Doubles(jnp.ones((1, 2))), key=KEY, d_in=2, **SMALL)
-    assert found.degrees[1] == pytest.approx(1, abs=1e-12)
+    result = attention_score(Doubles(jnp.ones((1, 2))), key=KEY, d_in=2, **SMALL)
+    assert result.degrees[1] == pytest.approx(1, abs=1e-12)
 
 
 def test_newton_steps_know_the_derivatives() -> None:
@@ -112,7 +111,7 @@ def test_newton_steps_know_the_derivatives() -> None:
         fit = problem.fit(W_V + size * change_V, M + size * change_M)
         return quadratic_model(problem, fit, free_decay=True)
 
-    here, losses = model(0.0), [Problem(*data, decay + h).fit(W_V, M).loss for h in (-step, step)]
+    here, losses = model(0.0), [Problem(*data, decay + h).fit(W_V, M).cost for h in (-step, step)]
     slope = -(losses[1] - losses[0]) / (4 * step)
     assert here.gradient[-1] == pytest.approx(slope, rel=1e-6)
     # By λ, with W_V and M at rest.
@@ -135,7 +134,7 @@ def test_two_minima_are_told_apart() -> None:
     assert np.linalg.cond(source.W_V) > 100
     xs = np.random.default_rng(0).normal(size=(64, 32, 2))
     ys = reference(source, xs)
-    assert nearest_attention(xs, ys).loss <= 1e-20 * np.sum(ys**2)
+    assert fit_outputs(xs, ys).cost <= 1e-20 * np.sum(ys**2)
 
 
 # --- layers that are partly attention
@@ -148,22 +147,22 @@ def test_a_planted_term_of_degree_four_costs_its_share() -> None:
     variance = share / (1 - share) * uh.tasks.TeacherStudent(source, length=time).scale
     size = np.sqrt(variance * source.d_out * 2 / (time + 1))
     planted = with_product(uh.compile(source, "gated_rnn").layer, size)
-    found = attention_score(planted, key=KEY, time=time, sequences=768)
-    assert found.score == pytest.approx(1 - share, abs=0.04)
-    assert found.decay == 1
-    assert distance(found.attention, source) <= 0.1
-    assert found.degrees[4] == pytest.approx(share, abs=0.15)
-    assert found.degrees[3] + found.degrees[4] == pytest.approx(1, abs=1e-9)
+    result = attention_score(planted, key=KEY, time=time, sequences=768)
+    assert result.score == pytest.approx(1 - share, abs=0.04)
+    assert result.decay == 1
+    assert distance(result.attention, source) <= 0.1
+    assert result.degrees[4] == pytest.approx(share, abs=0.15)
+    assert result.degrees[3] + result.degrees[4] == pytest.approx(1, abs=1e-9)
 
 
 def with_product(layer: uh.GatedRNN, size: float) -> uh.GatedRNN:
     """One more product beside all others: size·(Σ x₀x₁)(x₂x₃) on the first output."""
-    one = np.eye(layer.d_in + 1)
+    unit = np.eye(layer.d_in + 1)
     D = np.zeros((layer.d_out, 1))
     D[0] = size
     return uh.GatedRNN(
-        W_in_m=np.vstack([layer.W_in_m, one[[0, 2]]]),
-        W_in_x=np.vstack([layer.W_in_x, one[[1, 3]]]),
+        W_in_m=np.vstack([layer.W_in_m, unit[[0, 2]]]),
+        W_in_x=np.vstack([layer.W_in_x, unit[[1, 3]]]),
         decay=np.append(layer.decay, [1.0, 0.0]),
         W_out_m=diagonal(layer.W_out_m, [[1.0, 0.0]]),
         W_out_x=diagonal(layer.W_out_x, [[0.0, 1.0]]),
@@ -197,10 +196,10 @@ def test_no_general_optimiser_finds_a_better_fit(seed: int) -> None:
     low, high = [-np.inf] * 8 + [0.0], [np.inf] * 8 + [1.0]
     starts = [np.append(rng.normal(size=8), rng.uniform()) for _ in range(3)]
     best = min(2 * least_squares(misfit, start, bounds=(low, high)).cost for start in starts)
-    found = nearest_attention(xs, ys)
+    result = fit_outputs(xs, ys)
     # λ = 1 is preferred to a λ that is better by no more than chance.
-    slack = 10 / ys[..., 0].size if found.decay == 1 else 1e-5
-    assert found.loss <= best * (1 + slack)
+    slack = 10 / ys[..., 0].size if result.decay == 1 else 1e-5
+    assert result.cost <= best * (1 + slack)
 
 
 def test_random_layers_score_low() -> None:
@@ -208,41 +207,41 @@ def test_random_layers_score_low() -> None:
         uh.LSTM.init(d_in=3, hidden=8, key=jax.random.key(1)),
         uh.DenseGatedRNN.init(d_in=3, hidden=8, gated=8, d_out=2, key=jax.random.key(1)),
     ):
-        found = attention_score(layer, key=KEY, **SMALL)
-        assert 0 <= found.score < 0.5
-        assert 0 < found.state_kv < 1
-        assert found.state_rank <= 2 * layer.neurons
+        result = attention_score(layer, key=KEY, **SMALL)
+        assert 0 <= result.score < 0.5
+        assert 0 < result.state_kv < 1
+        assert result.state_rank <= 2 * layer.neurons
 
 
 def test_what_attention_cannot_do_scores_zero() -> None:
     # Even and of mean zero: on the sequences it was fitted to, attention would explain a little.
-    found = attention_score(lambda xs: xs[:, :1] * xs[:, 1:], key=KEY, d_in=2, **SMALL)
-    assert found.score == 0
-    assert found.degrees[2] == pytest.approx(1, abs=1e-9)
+    result = attention_score(lambda xs: xs[:, :1] * xs[:, 1:], key=KEY, d_in=2, **SMALL)
+    assert result.score == 0
+    assert result.degrees[2] == pytest.approx(1, abs=1e-9)
 
 
 # --- degrees
 
 
 def test_attention_is_all_of_degree_three() -> None:
-    found = attention_score(attention(3), key=KEY, **SMALL)
-    np.testing.assert_allclose(found.degrees, [0, 0, 0, 1, 0, 0], atol=1e-12)
-    assert found.beyond_degrees <= 1e-12
+    result = attention_score(attention(3), key=KEY, **SMALL)
+    np.testing.assert_allclose(result.degrees, [0, 0, 0, 1, 0, 0], atol=1e-12)
+    assert result.beyond_degrees <= 1e-12
 
 
 def test_a_random_gated_rnn_has_degrees_zero_to_four() -> None:
     layer = uh.GatedRNN.init(d_in=3, hidden=8, gated=8, d_out=2, key=jax.random.key(1))
-    found = attention_score(layer, key=KEY, **SMALL)
-    assert min(found.degrees[:5]) > 1e-3
-    assert sum(found.degrees) == pytest.approx(1)
-    assert found.degrees[5] <= 1e-12
-    assert found.beyond_degrees <= 1e-12
+    result = attention_score(layer, key=KEY, **SMALL)
+    assert min(result.degrees[:5]) > 1e-3
+    assert sum(result.degrees) == pytest.approx(1)
+    assert result.degrees[5] <= 1e-12
+    assert result.beyond_degrees <= 1e-12
 
 
 def test_what_is_no_polynomial_is_said_to_be_none() -> None:
-    found = attention_score(lambda xs: jnp.sin(9 * xs), key=KEY, d_in=2, **SMALL)
-    assert found.beyond_degrees > 0.1
-    assert "cancel" in str(found)
+    result = attention_score(lambda xs: jnp.sin(9 * xs), key=KEY, d_in=2, **SMALL)
+    assert result.beyond_degrees > 0.1
+    assert "cancel" in str(result)
 
 
 # --- states
@@ -264,17 +263,17 @@ class Walk(eqx.Module):
 
 
 def test_the_state_of_an_own_layer_has_its_dimension() -> None:
-    found = attention_score(Walk(), key=KEY, d_in=2)
+    result = attention_score(Walk(), key=KEY, d_in=2)
     # Σx and its copy have covariance diag(1, 1) + (1, −1)(1, −1)ᵀ: eigenvalues 1 and 3.
-    assert found.state_rank == 2
-    assert found.state_dimension == pytest.approx(16 / 10, abs=0.1)
+    assert result.state_rank == 2
+    assert result.state_dimension == pytest.approx(16 / 10, abs=0.1)
 
 
 def test_an_own_layer_without_step_has_no_state() -> None:
-    found = attention_score(lambda xs: jnp.cumsum(xs, axis=0), key=KEY, d_in=2, **SMALL)
-    about_state = (found.state_kv, found.state_q, found.state_dimension, found.state_rank)
+    result = attention_score(lambda xs: jnp.cumsum(xs, axis=0), key=KEY, d_in=2, **SMALL)
+    about_state = (result.state_kv, result.state_q, result.state_dimension, result.state_rank)
     assert about_state == (None,) * 4
-    assert "has no step" in str(found)
+    assert "has no step" in str(result)
 
 
 @pytest.mark.parametrize(
@@ -287,11 +286,11 @@ def test_an_own_layer_without_step_has_no_state() -> None:
     ids=["no neurons", "zero", "constant"],
 )
 def test_a_constant_output_scores_zero_with_a_note(layer) -> None:
-    found = attention_score(layer, key=KEY, d_in=3, **SMALL)
-    assert (found.score, found.score_with_biases) == (0, 0)
-    assert "constant" in found.notes[0]
-    assert found.state_kv in (None, 0)
-    assert not np.any(found.attention.W_V)
+    result = attention_score(layer, key=KEY, d_in=3, **SMALL)
+    assert (result.score, result.score_with_biases) == (0, 0)
+    assert "constant" in result.notes[0]
+    assert result.state_kv in (None, 0)
+    assert not np.any(result.attention.W_V)
 
 
 def test_outputs_of_any_size() -> None:
@@ -305,13 +304,13 @@ def test_outputs_of_any_size() -> None:
 
 
 def test_the_report_is_a_short_table() -> None:
-    found = attention_score(attention(2), key=KEY, **SMALL)
-    lines = str(found).splitlines()
+    result = attention_score(attention(2), key=KEY, **SMALL)
+    lines = str(result).splitlines()
     assert lines[0].split() == ["attention", "score", "1.000000", "(decay", "1)"]
     assert len(lines) == 6
-    assert isinstance(found, AttentionScore)
+    assert isinstance(result, AttentionScore)
     with pytest.raises(AttributeError):
-        found.score = 0.0
+        result.score = 0.0
 
 
 IDENTITY = uh.Affine(np.eye(2))
@@ -325,7 +324,7 @@ IDENTITY = uh.Affine(np.eye(2))
         (IDENTITY, {"d_in": 0}, "d_in is 0"),
         (IDENTITY, {"d_in": 3}, r"fails on a sequence of shape \(32, 3\)"),
         (attention(2), {"d_in": 3}, "d_in is 3 but the layer reads 2"),
-        (attention(2), {"time": 1}, "time is 1; give a whole number, 2 or more"),
+        (attention(2), {"time": 1}, "time is 1; give a whole number of at least 2"),
         (attention(2), {"sequences": 7, "time": 1.5}, "time is 1.5.*sequences is 7"),
         (attention(2), {"key": 0}, "jax.random.key"),
         (attention(8), {"sequences": 40}, "fit 405 numbers.*pass sequences=52 or more"),

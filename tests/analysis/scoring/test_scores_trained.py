@@ -32,8 +32,8 @@ def test_trained_layers_are_ranked_as_in_the_paper(quick_compile) -> None:
     missed = {}
     for name, student in STUDENTS.items():
         run = uh.train(student, task, recipe, widths=WIDTH, key=jax.random.key(1))
-        found = uh.attention_score(run.best(), key=jax.random.key(2), time=8)
-        missed[name] = 1 - found.score
+        result = uh.attention_score(run.best(), key=jax.random.key(2), time=8)
+        missed[name] = 1 - result.score
     # Each step down the ranking is more than a factor of three.
     assert 3 * missed["gated RNN"] < missed["LRU In-Out"]
     assert 3 * missed["LRU In-Out"] < min(missed["LSTM"], missed["GRU"])

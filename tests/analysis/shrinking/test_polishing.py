@@ -15,7 +15,12 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.analysis.shrinking.variable_projection import Data, Student, fit_linear, minimise
+from underhood.analysis.shrinking.variable_projection import (
+    Data,
+    SeparableNetwork,
+    fit_linear,
+    minimise,
+)
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
@@ -118,8 +123,8 @@ def test_decays_that_the_function_needs_are_not_set_to_zero_or_one(kept):
     start = np.where(decays, 0.7 * kept + 0.3 * 0.5, np.asarray(built.decay))
     polished = uh.polish(rebuilt(built, decay=start), task, key=jax.random.key(0))
     assert decays.any() and polished.loss < 1e-18 * task.scale
-    found = np.asarray(polished.model.decay)
-    assert np.array_equal(np.isclose(found, kept, rtol=0, atol=1e-8), decays)
+    result = np.asarray(polished.model.decay)
+    assert np.array_equal(np.isclose(result, kept, rtol=0, atol=1e-8), decays)
     assert polished.rounded == np.sum(~decays)
 
 
@@ -168,10 +173,13 @@ def test_progress_is_told_step_by_step():
 def excess(model, task) -> tuple[float, float]:
     """How much more it loses than the best attention on the same sequences, and its error."""
     inputs, targets = task.sample(jax.random.key(99), 60_000)
-    own, best = (
-        task.losses(jax.vmap(one)(inputs)[:, -1], targets) for one in (model, task.best_attention())
+    losses, best_losses = (
+        task.losses(jax.vmap(layer)(inputs)[:, -1], targets)
+        for layer in (model, task.best_attention())
     )
-    return float(jnp.mean(own - best)), float(jnp.std(own - best)) / np.sqrt(len(inputs))
+    return float(jnp.mean(losses - best_losses)), float(jnp.std(losses - best_losses)) / np.sqrt(
+        len(inputs)
+    )
 
 
 @pytest.mark.parametrize("sequences", [20_000, None])
@@ -213,14 +221,14 @@ def test_a_network_without_influence_stays_the_zero_function():
 # --- least squares
 
 
-def random_student(rng, d: int, n: int, side: bool) -> Student:
+def random_student(rng, d: int, n: int, side: bool) -> SeparableNetwork:
     p = d if side else d + 1
     W_m, W_x = rng.normal(size=(2, n, p))
     decay = rng.choice([0.0, 1.0, 0.3, 0.7], size=n)
     decay[-1] = 0.6
     linear = rng.normal(size=(2, n if side else n * (n + 1) // 2))
     W_side = rng.normal(size=(n, d)) if side else None
-    return Student(W_m, W_x, decay, (decay > 0) & (decay < 1), linear, W_side)
+    return SeparableNetwork(W_m, W_x, decay, (decay > 0) & (decay < 1), linear, W_side)
 
 
 def random_data(rng, d: int, last: bool, many: int = 60) -> Data:
@@ -239,16 +247,16 @@ def random_data(rng, d: int, last: bool, many: int = 60) -> Data:
 def test_derivatives_are_finite_differences(d, n, side, last, seed):
     rng = np.random.default_rng(seed)
     student, data = random_student(rng, d, n, side), random_data(rng, d, last, many=3)
-    found = student.derivatives(data, student.states(data.tokens))
+    result = student.derivatives(data, student.states(data.tokens))
     parameters = 2 * student.W_m.size + int(student.free.sum()) + (n * d if side else 0)
     step = 1e-5
     for place in range(parameters):
         by = step * np.eye(parameters)[place]
         slope = (student.moved(by).outputs(data) - student.moved(-by).outputs(data)) / (2 * step)
         for o in range(2):
-            assert found[o].shape == (len(data.targets), parameters)
+            assert result[o].shape == (len(data.targets), parameters)
             scale = 1 + np.abs(slope).max()
-            np.testing.assert_allclose(found[o][:, place], slope[:, o], atol=1e-7 * scale)
+            np.testing.assert_allclose(result[o][:, place], slope[:, o], atol=1e-7 * scale)
 
 
 @pytest.mark.parametrize("side", [False, True])
@@ -259,10 +267,10 @@ def test_the_linear_part_is_that_of_least_squares(side, last):
     fitted = fit_linear(student, data)
     F = student.features(data, student.states(data.tokens))
     expected = np.linalg.lstsq(F, data.targets)[0].T
-    np.testing.assert_allclose(fitted.student.linear, expected, atol=1e-10)
+    np.testing.assert_allclose(fitted.network.linear, expected, atol=1e-10)
     np.testing.assert_allclose(fitted.residual, data.targets - F @ expected.T, atol=1e-10)
     assert fitted.cost == pytest.approx(0.5 * np.mean(fitted.residual**2))
-    model = fitted.student.model()
+    model = fitted.network.model()
     outputs = data.rows(np.asarray(jax.vmap(model)(jnp.asarray(data.tokens))))
     np.testing.assert_allclose(outputs, F @ expected.T, atol=1e-9)
 
@@ -310,7 +318,7 @@ def test_three_gate_outputs_merge_into_one(squares):
         three = split_gate(rnn, gate, np.random.default_rng(gate), squares)
         merged = uh.merge(three)
         assert (merged.gates_before, merged.model.gate_width) == (12, 10)
-        (group,) = (one for one in merged.groups if len(one.gates) > 1)
+        (group,) = (group for group in merged.groups if len(group.gates) > 1)
         assert (group.gates, group.products) == ((9, 10, 11), 1)
         assert "12 → 10 gate outputs (merged: 3 → 1)" in str(merged)
         difference, xs = quadratic_form(merged.model) - quadratic_form(rnn), np.ones((1, 9, 3))

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from teachers import attention, gated_rnn
+from scrambles import relative_change, weights
+from teachers import attention, gated_rnn, random_side
 
 import underhood as uh
-from underhood.analysis.forms.norms import TIME, size
+from underhood.analysis.forms.norms import TIME
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.analysis.reading.influences import SEQUENCES, influence
+from underhood.analysis.reading.influences import SAMPLED_SEQUENCES, influence
 from underhood.analysis.shrinking.pruning import select
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
@@ -20,18 +21,8 @@ pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 ROWS = {"W_in_m": 0, "W_in_x": 0, "decay": 0, "W_side": 0, "W_out_m": 1, "W_out_x": 1}
 
 
-def weights(rnn) -> dict[str, np.ndarray]:
-    names = [*ROWS, "D"]
-    return {name: np.array(getattr(rnn, name), float) for name in names if hasattr(rnn, name)}
-
-
-def side_gated_rnn(d: int, seed: int, n: int = 6) -> uh.SideGatedRNN:
-    rng = np.random.default_rng([3, d, seed])
-    W_m, W_x, W_side = rng.normal(size=(3, n, d))
-    decay = rng.choice([0.0, 0.5, 1.0], size=n)
-    return uh.SideGatedRNN(
-        W_in_m=W_m, W_in_x=W_x, decay=decay, W_side=W_side, D=rng.normal(size=(2, n))
-    )
+def side_gated_rnn(d: int, seed: int) -> uh.SideGatedRNN:
+    return random_side(np.random.default_rng([3, d, seed]), d, 6, 2, (0.0, 0.5, 1.0))
 
 
 def random_rnn(d: int, seed: int, side: bool):
@@ -60,11 +51,6 @@ def with_idle(rnn, rng):
         w[name][:, n + 2] = 0.0
     w["W_out_x"][-1] = 0.0
     return type(rnn)(**w), 2
-
-
-def relative_change(before, after) -> float:
-    form = quadratic_form(before)
-    return size(form - quadratic_form(after)) / size(form)
 
 
 # --- influence
@@ -98,8 +84,8 @@ def test_influence_does_not_depend_on_scale_or_order(d, seed, side):
 @pytest.mark.parametrize("side", [False, True])
 def test_influence_is_what_leaves_the_output(side):
     rnn = random_rnn(2, 0, side)
-    found = influence(rnn)
-    xs = np.random.default_rng(0).normal(size=(SEQUENCES, TIME, 2))
+    shares = influence(rnn)
+    xs = np.random.default_rng(0).normal(size=(SAMPLED_SEQUENCES, TIME, 2))
     whole = quadratic_form(rnn)(xs)
 
     def without(neuron=None, gate=None):
@@ -110,10 +96,10 @@ def test_influence_is_what_leaves_the_output(side):
         return np.sqrt(np.mean((whole - left) ** 2) / np.mean(whole**2))
 
     expected = [without(neuron=i) for i in range(rnn.neurons)]
-    np.testing.assert_allclose(found.neurons, expected, rtol=1e-9)
+    np.testing.assert_allclose(shares.neurons, expected, rtol=1e-9)
     if not side:
         expected = [without(gate=j) for j in range(rnn.gate_width)]
-        np.testing.assert_allclose(found.gates, expected, rtol=1e-9)
+        np.testing.assert_allclose(shares.gates, expected, rtol=1e-9)
 
 
 # --- prune
@@ -125,9 +111,9 @@ def test_idle_neurons_and_gates_go_whatever_the_tolerance(side, tolerance):
     for d, seed in ((1, 0), (2, 1), (3, 2)):
         rnn = random_rnn(d, seed, side)
         more, idle_gates = with_idle(rnn, np.random.default_rng(seed))
-        found = influence(more)
-        assert np.all(found.neurons[rnn.neurons :] == 0)
-        assert side or np.all(found.gates[rnn.gate_width :] == 0)
+        shares = influence(more)
+        assert np.all(shares.neurons[rnn.neurons :] == 0)
+        assert side or np.all(shares.gates[rnn.gate_width :] == 0)
         pruned = uh.prune(more, tolerance=tolerance)
         assert (pruned.removed_neurons, pruned.removed_gates) == (3, 3 if side else idle_gates)
         np.testing.assert_array_equal(pruned.kept_neurons, np.arange(rnn.neurons))
@@ -166,7 +152,7 @@ def test_the_change_is_seen_on_sampled_sequences():
     pruned = uh.prune(rnn, tolerance=0.3)
     assert pruned.change > 0.05 and pruned.removed_neurons + pruned.removed_gates > 0
     xs = jax.random.normal(jax.random.key(0), (4000, TIME, 2))
-    whole, left = (jax.vmap(one)(xs) for one in (rnn, pruned.model))
+    whole, left = (jax.vmap(layer)(xs) for layer in (rnn, pruned.model))
     sampled = float(jnp.sqrt(jnp.mean((whole - left) ** 2) / jnp.mean(whole**2)))
     assert sampled == pytest.approx(pruned.change, rel=0.05)
 

@@ -14,6 +14,7 @@ from scrambles import (
     mixed_queries,
     permuted,
     rebuilt,
+    relative_change,
     rescaled,
     scrambled,
     split,
@@ -21,11 +22,9 @@ from scrambles import (
     weights,
     with_gates,
 )
-from teachers import attention, gated_rnn, overlapping, random_gated
+from teachers import attention, gated_rnn, overlapping, random_gated, random_side
 
 import underhood as uh
-from underhood.analysis.forms.norms import size
-from underhood.analysis.forms.quadratic import quadratic_form
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -35,12 +34,6 @@ FORMS = ("full", "compact", "low_rank", "minimal")
 
 def sizes(rnn) -> tuple[int, int]:
     return rnn.neurons, rnn.gate_width
-
-
-def relative_change(before, after) -> float:
-    form = quadratic_form(before)
-    whole = size(form)
-    return size(form - quadratic_form(after)) / whole if whole else 0.0
 
 
 def compiled(source, form: str) -> uh.GatedRNN:
@@ -61,14 +54,6 @@ def split_gates(rnn, rng):
         W_out_m=W["W_out_m"][some],
         W_out_x=part,
         D=W["D"][:, some],
-    )
-
-
-def random_side(rng, d: int, n: int, decays: tuple[float, ...]) -> uh.SideGatedRNN:
-    W_m, W_x, W_side = rng.normal(size=(3, n, d))
-    decay = rng.choice(decays, size=n)
-    return uh.SideGatedRNN(
-        W_in_m=W_m, W_in_x=W_x, decay=decay, W_side=W_side, D=rng.normal(size=(3, n))
     )
 
 
@@ -100,7 +85,9 @@ def test_scrambled_attention_has_the_minimal_size(teacher, form, seed):
     assert kinds.count("query") == queries and kinds.count("memory") == len(kinds) - queries
 
 
-@pytest.mark.parametrize("scramble", [*SCRAMBLES, split_gates], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "scramble", [*SCRAMBLES, split_gates], ids=lambda scramble: scramble.__name__
+)
 def test_every_scramble_is_undone(scramble):
     for seed, form in enumerate(FORMS):
         source = attention(3, seed)
@@ -163,7 +150,7 @@ def test_what_cancels_to_the_zero_function_leaves_nothing():
 )
 def test_the_function_stays_with_no_more_neurons(d, n, m, d_out, decays, side, seed):
     rng = np.random.default_rng(seed)
-    rnn = random_side(rng, d, n, decays) if side else random_gated(rng, d, n, m, d_out, decays)
+    rnn = random_side(rng, d, n, 3, decays) if side else random_gated(rng, d, n, m, d_out, decays)
     reduced = uh.reduce(rnn)
     assert 0 <= reduced.change <= 1e-8
     assert relative_change(rnn, reduced.model) < 1e-10
@@ -186,10 +173,12 @@ def test_a_generic_network_cannot_be_reduced():
     rnn = random_gated(np.random.default_rng(0), 3, 6, 6, 6, (1.0,))
     reduced = uh.reduce(rnn)
     assert reduced.model.neurons == 6 and reduced.change < 1e-12
-    side = random_side(np.random.default_rng(0), 3, 5, (0.5, 1.0))
+    side = random_side(np.random.default_rng(0), 3, 5, 3, (0.5, 1.0))
     assert uh.reduce(side).model.neurons == 5
     # Five reads of x xᵀ, which has three entries, behind one side gate.
-    dependent = rebuilt(random_side(np.random.default_rng(0), 2, 5, (1.0,)), W_side=np.ones((5, 2)))
+    dependent = rebuilt(
+        random_side(np.random.default_rng(0), 2, 5, 3, (1.0,)), W_side=np.ones((5, 2))
+    )
     assert uh.reduce(dependent).model.neurons == 3
 
 
@@ -206,7 +195,7 @@ def test_the_change_is_never_above_the_tolerance(tolerance):
                 if name != "decay"
             },
         )
-        for rnn in (noisy, gated_rnn(2, seed), random_side(rng, 2, 5, (0.0, 1.0))):
+        for rnn in (noisy, gated_rnn(2, seed), random_side(rng, 2, 5, 3, (0.0, 1.0))):
             reduced = uh.reduce(rnn, tolerance=tolerance)
             assert 0 <= reduced.change <= tolerance
             assert reduced.change == pytest.approx(
@@ -232,16 +221,16 @@ def test_a_tolerance_above_the_noise_finds_the_minimal_size():
 @given(d=st.integers(1, 4), n=st.integers(1, 5), built=st.booleans(), seed=st.integers(0, 9999))
 def test_side_gated_networks_return_to_their_size(d, n, built, seed):
     rng = np.random.default_rng(seed)
-    own = (
+    network = (
         uh.compile(attention(d, seed), "side_gated_rnn").layer
         if built
-        else random_side(rng, d, min(n, d), (0.0, 0.5, 1.0))
+        else random_side(rng, d, min(n, d), 3, (0.0, 0.5, 1.0))
     )
     # One input number leaves one product, x², so that neurons of one decay always combine.
-    expected = uh.reduce(own).model.neurons
-    assert expected == own.neurons or d == 1
+    expected = uh.reduce(network).model.neurons
+    assert expected == network.neurons or d == 1
     for which in ((duplicated,), (split,), (dead,), (dead, duplicated, rescaled, permuted)):
-        given_to_it = scrambled(own, np.random.default_rng(seed), which)
+        given_to_it = scrambled(network, np.random.default_rng(seed), which)
         reduced = uh.reduce(given_to_it)
         assert reduced.model.neurons == expected and reduced.change < 1e-8
         assert uh.reduce(reduced.model).model.neurons == expected
@@ -254,7 +243,9 @@ def test_side_gated_networks_return_to_their_size(d, n, built, seed):
 def test_the_zero_network_and_no_network(side):
     rng = np.random.default_rng(0)
     for n in (0, 4):
-        rnn = random_side(rng, 2, n, (1.0,)) if side else random_gated(rng, 2, n, 3, 2, (0.0, 1.0))
+        rnn = (
+            random_side(rng, 2, n, 3, (1.0,)) if side else random_gated(rng, 2, n, 3, 2, (0.0, 1.0))
+        )
         reduced = uh.reduce(rebuilt(rnn, D=np.zeros_like(rnn.D)))
         assert (*sizes(reduced.model), reduced.change) == (0, 0, 0.0)
         assert reduced.neurons == () and reduced.model.d_out == rnn.d_out

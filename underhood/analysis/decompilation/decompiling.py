@@ -1,8 +1,8 @@
 """From a gated RNN back to the attention that it computes, with a certificate.
 
-`decompile` finds the attention nearest to the network on tokens x ~ N(0, I) (`nearest.py`). What is
-left over is a function of its own, known exactly, whose size is the residual and whose largest
-value on bounded sequences the certificate bounds.
+`decompile` finds the attention nearest to the network on tokens x ~ N(0, I) (`nearest.py`). The
+difference of the two is a function too, known exactly. Its size is the residual, and the
+certificate bounds its largest value on bounded sequences.
 
 W_V and M = W_KᵀW_Q are determined up to one scale: |W_V| = |M| (Frobenius), and the largest entry
 of W_V is positive. M is split by its singular values, W_K = √Σ Uᵀ and W_Q = √Σ Vᵀ. If both have
@@ -11,17 +11,17 @@ comes first.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from underhood.analysis.arguments import check_gated, check_share, check_time
+from underhood.analysis.arguments import GatedNetwork, check_gated, check_numbers
 from underhood.analysis.decompilation.certificate import Certificate, certify
 from underhood.analysis.decompilation.nearest import Nearest, nearest_attention
 from underhood.analysis.decompilation.rounding import rounding_bound
-from underhood.analysis.forms.norms import TIME, size
-from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
-from underhood.analysis.reading.neuron_roles import roles
+from underhood.analysis.forms.attention_fit import attention_from
+from underhood.analysis.forms.norms import TIME, relative_change, size
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.reading.neuron_roles import memory_decays, roles
 from underhood.common.errors import BadInput
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
@@ -33,25 +33,26 @@ BIASES_PAY = 0.1
 
 @dataclass(frozen=True)
 class Decompilation:
-    """`attention` is the nearest one there is, `residual` the share of the function it misses.
-
-    `is_attention` says whether the residual is at most `tolerance`; `reason` says why, or why not.
-    `neurons` has the role of every neuron.
-    """
+    """The attention nearest to a network; `neurons` has the role of every neuron."""
 
     attention: LinearAttention
-    residual: float
     certificate: Certificate
     tolerance: float
     neurons: tuple[Role, ...]
 
     @property
+    def residual(self) -> float:
+        """The share of the function that the attention misses, by size."""
+        return self.certificate.residual
+
+    @property
     def is_attention(self) -> bool:
+        """Whether the residual is at most the tolerance."""
         return self.residual <= self.tolerance
 
     @property
     def reason(self) -> str:
-        """One sentence."""
+        """Say in one sentence why the network is attention, or why not."""
         if self.certificate.size == 0:
             return "the network computes zero, and so does an attention of zeros"
         if self.is_attention:
@@ -67,17 +68,16 @@ class Decompilation:
 
 @one_thread
 def decompile(
-    rnn: Any, *, tolerance: float = 1e-3, biases: bool | None = None, time: int = TIME
+    rnn: GatedNetwork, *, tolerance: float = 1e-3, biases: bool | None = None, time: int = TIME
 ) -> Decompilation:
-    """The attention that a GatedRNN or SideGatedRNN computes, and how far the two can differ.
+    """Find the attention that a network computes, and bound how far the two can differ.
 
-    biases: whether the attention may have biases; None: only where they explain ten times as
-    much. time: the length of the sequences on which the residual is stated; the certificate's bound
-    takes any length.
+    tolerance  the largest residual of a network that counts as attention
+    biases     whether the attention may have biases; None: only where they explain ten times more
+    time       sequence length at which the residual is stated; the bound takes any length
     """
     check_gated(rnn, "decompile")
-    check_share(tolerance, "decompile")
-    check_time(time, "decompile", least=2)
+    check_numbers("decompile", tolerance=tolerance, time=time, least=2)
     if biases not in (None, True, False):
         raise BadInput(f"decompile: biases is {biases!r}; give None, True or False.")
     form = quadratic_form(rnn)
@@ -85,33 +85,25 @@ def decompile(
     # Neurons that cancel leave rounding behind, which is no function.
     if whole <= rounding_bound(rnn, np.sqrt(rnn.d_in), time):
         whole = 0.0
-    found = [
-        candidate(form, whole, with_biases, time)
-        for with_biases in ((False, True) if biases is None else (biases,))
-        # A side-gated RNN has no constant, so its attention has no biases.
-        if not (with_biases and biases is None and isinstance(rnn, SideGatedRNN))
-    ]
-    plain, best = found[0], found[-1]
+    # A side-gated RNN has no constant, so its attention has no biases unless they are asked for.
+    choices = (False,) if isinstance(rnn, SideGatedRNN) else (False, True)
+    results = []
+    for with_biases in choices if biases is None else (biases,):
+        attention = LinearAttention(np.zeros((form.d_out, form.d_in)), *np.zeros((2, 0, form.d_in)))
+        if whole > 0:
+            attention = canonical(
+                nearest_attention(form, biases=with_biases, time=time), with_biases
+            )
+        results.append((attention, relative_change(form, quadratic_form(attention), time, whole)))
+    plain, best = results[0], results[-1]
     attention, residual = best if best[1] < BIASES_PAY * plain[1] else plain
-    certificate = certify(form, attention, whole, time, rnn)
-    keeps = (1.0,) if attention.decay is None else tuple(np.unique(attention.decay).tolist())
-    return Decompilation(attention, residual, certificate, tolerance, roles(rnn, keeps))
+    certificate = certify(rnn, form, attention, whole=whole, residual=residual, time=time)
+    return Decompilation(attention, certificate, tolerance, roles(rnn, memory_decays(attention)))
 
 
-def candidate(
-    form: QuadraticForm, whole: float, biases: bool, time: int
-) -> tuple[LinearAttention, float]:
-    """The nearest attention with or without biases, and the share that it misses."""
-    if whole == 0:
-        zeros = np.zeros((form.d_out, form.d_in))
-        return LinearAttention(zeros, np.zeros((0, form.d_in)), np.zeros((0, form.d_in))), 0.0
-    attention = canonical(nearest_attention(form, biases=biases, time=time), biases)
-    return attention, size(form - quadratic_form(attention), time) / whole
-
-
-def canonical(found: Nearest, biases: bool) -> LinearAttention:
-    """The documented choice among all weights of one function."""
-    V, M = swapped(found.V, found.M)
+def canonical(nearest: Nearest, biases: bool) -> LinearAttention:
+    """Return the documented choice among all weights of one function."""
+    V, M = ordered_rank_one(nearest.V, nearest.M)
     norms = np.linalg.norm(V), np.linalg.norm(M)
     if 0 in norms:
         V, M = np.zeros_like(V), np.zeros_like(M)
@@ -119,22 +111,14 @@ def canonical(found: Nearest, biases: bool) -> LinearAttention:
         scale = np.sqrt(norms[1] / norms[0])
         sign = np.sign(V.ravel()[np.argmax(np.abs(V))])
         V, M = V * scale * sign, M / scale * sign
-    left, values, right = np.linalg.svd(M)
-    rank = int(np.sum(values > max(M.shape) * np.finfo(float).eps * values[0])) if M.size else 0
-    K = np.sqrt(values[:rank])[:, None] * left[:, :rank].T
-    Q = np.sqrt(values[:rank])[:, None] * right[:rank]
-    extra = {"b_V": V[:, -1], "b_K": K[:, -1], "b_Q": Q[:, -1]} if biases else {}
-    decay = None if np.all(found.decay == 1) else found.decay
-    return LinearAttention(V[:, :-1], K[:, :-1], Q[:, :-1], decay=decay, **extra)
+    return attention_from(V, M, nearest.decay, d_in=len(M) - 1, biases=biases)
 
 
-def swapped(V: np.ndarray, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of two splits of a rank-1 pair the one whose value vector has its largest entry first."""
+def ordered_rank_one(V: np.ndarray, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return V and M; of a rank-1 pair, the split whose value has its largest entry first."""
     u, s, vt = np.linalg.svd(V, full_matrices=False)
     k, r, qt = np.linalg.svd(M, full_matrices=False)
-    if len(s) == 0 or len(r) == 0 or s[0] == 0 or r[0] == 0:
-        return V, M
-    if np.any(s[1:] > 1e-9 * s[0]) or np.any(r[1:] > 1e-9 * r[0]):
+    if not all(len(sigma) and np.sum(sigma > 1e-9 * sigma[0]) == 1 for sigma in (s, r)):
         return V, M
     value, key = vt[0], k[:, 0]
     if np.argmax(np.abs(value)) <= np.argmax(np.abs(key)):

@@ -1,79 +1,67 @@
 """A decompilation for people and programs: facts, rows of tables, matrices to draw."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
 from underhood.analysis.decompilation.decompiling import Decompilation
+from underhood.common.files import Json
+from underhood.common.numbers import finite_or_none
+from underhood.constructions.sources.heads import rank
+
+# Facts that have a table of their own, or none.
+NOT_IN_VERDICT = ("roles", "certificate", "W_V", "M")
 
 
-def decompilation_facts(found: Decompilation, radius: float, time: int) -> dict[str, Any]:
-    """Plain numbers and words; `bound` is for tokens up to `radius`, `time` of them."""
-    attention, certificate = found.attention, found.certificate
+def decompilation_facts(result: Decompilation, radius: float, time: int) -> Json:
+    """Return plain numbers and words; `bound` is for |x| ≤ radius and at most `time` tokens."""
+    attention, certificate = result.attention, result.certificate
+    V, K, Q = (np.asarray(W) for W in (attention.W_V, attention.W_K, attention.W_Q))
     return {
-        "is_attention": found.is_attention,
-        "reason": found.reason,
-        "residual": found.residual,
-        "tolerance": found.tolerance,
-        "roles": dict(Counter(role.kind for role in found.neurons)),
+        "is_attention": result.is_attention,
+        "reason": result.reason,
+        "residual": result.residual,
+        "tolerance": result.tolerance,
+        "roles": dict(Counter(role.kind for role in result.neurons)),
         "d_in": attention.d_in,
         "d_out": attention.d_out,
-        "rank_V": rank(attention.W_V),
-        "rank_M": len(attention.W_K),
+        "rank_V": rank(np.linalg.svd(V, compute_uv=False), V.shape, float(np.finfo(float).eps)),
+        "rank_M": len(K),
         "biases": attention.b_V is not None,
         "decay": None if attention.decay is None else np.asarray(attention.decay).tolist(),
         "radius": radius,
         "time": time,
-        "bound": finite(certificate.bound(radius, time)),
-        "rounding": finite(certificate.rounding(radius, time)),
+        "bound": finite_or_none(certificate.bound(radius, time)),
+        "rounding": finite_or_none(certificate.rounding(radius, time)),
         "certificate": certificate.facts(),
-        "W_V": np.asarray(attention.W_V).tolist(),
-        "M": (np.asarray(attention.W_K).T @ np.asarray(attention.W_Q)).tolist(),
+        "W_V": V.tolist(),
+        "M": (K.T @ Q).tolist(),
     }
 
 
-def finite(value: float) -> float | None:
-    """JSON has no infinity."""
-    return value if np.isfinite(value) else None
-
-
-def rank(matrix: Any) -> int:
-    """DESIGN's rank: singular values above max(shape)·eps·σ₁."""
-    return int(np.linalg.matrix_rank(np.asarray(matrix))) if np.size(matrix) else 0
-
-
-def rows(told: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """Three tables: the verdict, the roles, and the shares of the function."""
-    skipped = ("roles", "certificate", "W_V", "M")
+def rows(facts: Json) -> list[list[Json]]:
+    """Return three tables: the verdict, the roles, and the shares of the function."""
     verdict = [
         {"fact": name, "value": value}
-        for name, value in told.items()
-        if name not in skipped and value is not None
+        for name, value in facts.items()
+        if name not in NOT_IN_VERDICT and value is not None
     ]
-    roles = [{"role": kind, "neurons": count} for kind, count in told["roles"].items()]
-    certificate = told["certificate"]
+    roles = [{"role": kind, "neurons": count} for kind, count in facts["roles"].items()]
+    certificate = facts["certificate"]
     shares = [
-        {"part": part, "of the function": share, "of it left over": left[key]}
-        for kind, whole, left in (
-            ("degree", certificate["degrees"], certificate["left_degrees"]),
-            ("", certificate["groups"], certificate["left_groups"]),
-        )
-        for key, share in whole.items()
-        for part in [f"{kind} {key}".strip()]
+        {
+            "part": f"{kind} {part}".strip(),
+            "of the function": share,
+            "of it left over": certificate[f"left_{name}"][part],
+        }
+        for kind, name in (("degree", "degrees"), ("", "groups"))
+        for part, share in certificate[name].items()
     ]
     return [table for table in (verdict, roles, shares) if table]
 
 
-def matrices(found: Decompilation) -> list[tuple[str, np.ndarray]]:
-    """W_V and M = W_KᵀW_Q, with their biases as last column and row."""
-    attention = found.attention
-    V, K, Q = (
-        np.asarray(W) if b is None else np.hstack([np.asarray(W), np.asarray(b)[:, None]])
-        for W, b in (
-            (attention.W_V, attention.b_V),
-            (attention.W_K, attention.b_K),
-            (attention.W_Q, attention.b_Q),
-        )
-    )
-    return [(name, one) for name, one in (("W_V", V), ("M = W_KᵀW_Q", K.T @ Q)) if one.size]
+def matrices(result: Decompilation) -> list[tuple[str, np.ndarray]]:
+    """Return W_V and M = W_KᵀW_Q, with their biases as last column and row."""
+    width = result.attention.d_in + (result.attention.b_V is not None)
+    V, K, Q = (W[:, :width] for W in result.attention.augmented())
+    return [(name, W) for name, W in (("W_V", V), ("M = W_KᵀW_Q", K.T @ Q)) if W.size]

@@ -3,25 +3,26 @@
 Attention lies in the span of the features f_ec(t) = A_e(t) z_c(t), where A = Σ_{s≤t} λ^{t−s}v(z_s).
 `project` finds the table T of coefficients over all features that is nearest to the network on
 tokens x ~ N(0, I), in the mean over outputs and the tokens 1 … `time`: Φ T = b with Φ = E[f f'] and
-b = E[y f]. Both follow from the moments of normal numbers once the past P, a sum of independent
-tokens that does not depend on the current one, is split off:
+b = E[y f]. Let P be the past, a sum of independent tokens that does not depend on the current one.
+Once it is split off, both follow from the moments of normal numbers:
 
     A = P + v,    h_i = p_i + q_i·v,
     E[f f'] = E[PP'] E[zz'] + E[P] E[v'zz'] + E[P'] E[vzz'] + E[vv'zz']
     E[y f]  = Σ_ij K_ij (E[p_i p_j P] E[z] + E[p_i p_j] E[vz] + 2 E[p_i P] E[q_j z]
                          + 2 E[p_i] E[q_j vz] + E[P] E[q_i q_j z] + E[q_i q_j vz]).
 
-Sums of independent tokens add up their cumulants, the entries of v are uncorrelated, and the rest
-are expectations of monomials.
+Cumulants of independent tokens add up, the entries of v are uncorrelated, and the rest are
+expectations of monomials.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.forms.monomials import monomials
+from underhood.analysis.forms.linear_algebra import upper
+from underhood.analysis.forms.monomials import entry_powers, monomials
 from underhood.analysis.forms.norms import TIME, entry_moments
-from underhood.analysis.forms.quadratic import QuadraticForm, from_table, upper
+from underhood.analysis.forms.quadratic import QuadraticForm, from_table
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Projection:
 
 
 def normal_moments(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """E[x^(a + b)] for powers a [many, d] and b [more, d], x ~ N(0, I)."""
+    """Return E[x^(a + b)] for powers a [many, d] and b [more, d], x ~ N(0, I)."""
     double_factorial = np.array([1.0, 0, 1, 0, 3, 0, 15, 0, 105])
     result = np.ones((len(first), len(second)))
     for a, b in zip(first.T, second.T, strict=True):
@@ -42,20 +43,19 @@ def normal_moments(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def feature_powers(d_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Powers of x in the entries of v, of z, and of v_e z_c [features, d_in]."""
-    rows, columns = upper(d_in + 1)
-    z = np.eye(d_in + 1, dtype=int)[:, :-1]
-    v = z[rows] + z[columns]
+    """Return powers of x in the entries of v, of z, and of v_e z_c [features, d_in]."""
+    v, z = entry_powers(d_in), np.eye(d_in + 1, d_in, dtype=int)
     return v, z, (v[:, None] + z).reshape(-1, d_in)
 
 
-def without_biases(d_in: int) -> np.ndarray:
-    """Which features [entries, d_in + 1] attention without biases can use."""
-    return (upper(d_in + 1)[1] < d_in)[:, None] & (np.arange(d_in + 1) < d_in)
+def attention_features(d_in: int, *, biases: bool) -> np.ndarray:
+    """Return which features [entries, d_in + 1] attention can use: without biases, no constants."""
+    _, columns = upper(d_in + 1)
+    return biases | ((columns < d_in)[:, None] & (np.arange(d_in + 1) < d_in))
 
 
 def metric(d_in: int, decay: float, time: int) -> np.ndarray:
-    """Φ, averaged over the tokens of a sequence."""
+    """Return Φ, averaged over the tokens of a sequence."""
     mean, spread = entry_moments(d_in)
     v, z, both = feature_powers(d_in)
     past = decay ** np.arange(time)
@@ -75,25 +75,25 @@ def metric(d_in: int, decay: float, time: int) -> np.ndarray:
 
 
 def correlations(form: QuadraticForm, decay: float, time: int) -> np.ndarray:
-    """b [d_out, entries, d_in + 1], averaged over the tokens of a sequence."""
+    """Return b [d_out, entries, d_in + 1], averaged over the tokens of a sequence."""
     d_in = form.d_in
     mean, spread = entry_moments(d_in)
     v, z, both = feature_powers(d_in)
     known = monomials(d_in)
     lags = np.arange(1, time)[:, None]
 
-    def lasting(ratio: np.ndarray) -> np.ndarray:
-        """Σ_{1≤k<t} ratio^k for t = 1 … time, one column per ratio."""
+    def past_sums(ratio: np.ndarray) -> np.ndarray:
+        """Return Σ_{1≤k<t} ratio^k for t = 1 … time, one column per ratio."""
         flat = np.atleast_1d(ratio).ravel()
         summed = np.vstack([np.zeros(len(flat)), np.cumsum(flat**lags, axis=0)])
         return summed.reshape(time, *np.shape(ratio))
 
-    P = lasting(np.array(decay))
+    P = past_sums(np.array(decay))
     centre, white = form.reads @ mean, form.reads * spread
-    p = lasting(form.decay) * centre
+    p = past_sums(form.decay) * centre
     # Cumulants of the past: of p_i and P, of p_i and p_j, of p_i and p_j and P.
-    with_P, pairs = lasting(form.decay * decay), lasting(np.outer(form.decay, form.decay))
-    triples = np.mean(lasting(np.outer(form.decay, form.decay) * decay), axis=0)
+    with_P, pairs = past_sums(form.decay * decay), past_sums(np.outer(form.decay, form.decay))
+    triples = np.mean(past_sums(np.outer(form.decay, form.decay) * decay), axis=0)
     covariance = form.reads * spread**2
     gram = white @ white.T
     E_z = np.eye(d_in + 1)[-1]
@@ -132,21 +132,21 @@ def correlations(form: QuadraticForm, decay: float, time: int) -> np.ndarray:
 def project(
     form: QuadraticForm, decay: float, features: np.ndarray, time: int = TIME
 ) -> Projection:
-    """The nearest combination of the chosen features [entries, d_in + 1]."""
+    """Return the nearest combination of the chosen features [entries, d_in + 1]."""
     form = form.gathered()
-    # What the network holds over these very features is taken exactly; the rest is projected.
-    own = own_table(form, decay) * features
-    rest = form - from_table(form.d_in, own, np.full(form.d_out, decay))
+    # The network's coefficients over these features are taken exactly; the rest is projected.
+    exact = exact_table(form, decay) * features
+    rest = form - from_table(form.d_in, exact, decay)
     chosen = features.ravel()
     phi = metric(form.d_in, decay, time)[np.ix_(chosen, chosen)]
     b = correlations(rest.gathered(), decay, time).reshape(form.d_out, -1)[:, chosen]
-    table = own.reshape(form.d_out, -1)
+    table = exact.reshape(form.d_out, -1)
     table[:, chosen] += np.linalg.lstsq(phi, b.T, rcond=1e-13)[0].T
-    return Projection(table.reshape(own.shape), phi)
+    return Projection(table.reshape(exact.shape), phi)
 
 
-def own_table(form: QuadraticForm, decay: float, nearby: float = 1e-12) -> np.ndarray:
-    """The network's coefficients over the features of its neurons with (nearly) this decay."""
+def exact_table(form: QuadraticForm, decay: float, nearby: float = 1e-12) -> np.ndarray:
+    """Return coefficients over the features of neurons whose decay is within `nearby`."""
     _, columns = upper(form.d_in + 1)
     memory = np.abs(form.decay - decay) <= nearby
     query = (form.decay == 0) & ~memory

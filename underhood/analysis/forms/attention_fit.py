@@ -1,29 +1,32 @@
 """The attention nearest to a table of coefficients.
 
 Attention y = W_V S M z is linear in the memory S, a symmetric matrix, and in the current z, so it
-is the table T[o, a, b, c] = ½(W_V[o,a] M[b,c] + W_V[o,b] M[a,c]) over S_ab z_c. Given any such
-table, W_V and M are fitted by turns. Each turn is a small linear system, because
+is the table T[o, a, b, c] = ½(W_V[o,a] M[b,c] + W_V[o,b] M[a,c]) over S_ab z_c. For any such table,
+W_V is fitted to M and M to W_V, by turns. Each turn is a small linear system, because
 
     ⟨sym(V⊗M), sym(V'⊗M)⟩ = ½ Σ_o v_oᵀ(|M|²I + MMᵀ)v'_o
     ⟨sym(V⊗M), sym(V⊗M')⟩ = ½ ⟨M, (|V|²I + VᵀV)M'⟩,
 
 and no turn makes the fit worse. The first guess is the leading singular pair of T as a matrix from
-(b, c) to (o, a), where sym(V⊗M) is ½ V⊗M and a remainder spread over many directions; random
-guesses follow where that is not enough.
+(b, c) to (o, a). There sym(V⊗M) is ½ V⊗M plus a remainder that is spread over many directions. If
+that guess is not enough, random guesses follow.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-TURNS = 2000
-# A fit of this relative accuracy is exact but for rounding.
-EXACT = 1e-13
+from underhood.constructions.sources.heads import rank
+from underhood.layers import LinearAttention
+
+MOST_TURNS = 2000
+# A fit of this relative accuracy is exact up to rounding.
+EXACT_TABLE = 1e-13
 
 
 @dataclass(frozen=True)
 class AttentionFit:
-    """W_V [outputs, p] and M [p, columns], with |W_V| = |M|, and what they leave unexplained."""
+    """W_V [outputs, p] and M [p, columns], |W_V| = |M|, and the share of the table they miss."""
 
     W_V: np.ndarray
     M: np.ndarray
@@ -31,16 +34,13 @@ class AttentionFit:
 
 
 def table_of(W_V: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Attention's coefficients over S_ab z_c, symmetric in a and b."""
+    """Return attention's coefficients over S_ab z_c, symmetric in a and b."""
     table = np.einsum("oa,bc->oabc", W_V, M)
     return (table + table.swapaxes(1, 2)) / 2
 
 
 def fit_attention(table: np.ndarray, *, guesses: int = 8, seed: int = 0) -> AttentionFit:
-    """The best W_V and M for a table [outputs, p, p, columns], symmetric in its middle axes.
-
-    `residual` is the norm of the difference over the norm of the table; 0 for a table of zeros.
-    """
+    """Return the best W_V and M for a table [outputs, p, p, columns], symmetric in a and b."""
     outputs, p, _, columns = table.shape
     norm = float(np.linalg.norm(table))
     nothing = AttentionFit(np.zeros((outputs, p)), np.zeros((p, columns)), 0.0)
@@ -52,32 +52,61 @@ def fit_attention(table: np.ndarray, *, guesses: int = 8, seed: int = 0) -> Atte
     best = nothing
     for guess in range(guesses):
         start = right[guess] if guess < min(2, len(right)) else rng.normal(size=p * columns)
-        found = by_turns(scaled, start.reshape(p, columns))
-        if guess == 0 or found.residual < best.residual:
-            best = found
-        if best.residual < EXACT * 100:
+        fit = alternate(scaled, start.reshape(p, columns))
+        if guess == 0 or fit.residual < best.residual:
+            best = fit
+        if best.residual < EXACT_TABLE * 100:
             break
     size = np.sqrt(norm)
     return AttentionFit(size * best.W_V, size * best.M, best.residual)
 
 
-def by_turns(table: np.ndarray, M: np.ndarray) -> AttentionFit:
+def alternate(table: np.ndarray, M: np.ndarray) -> AttentionFit:
     """Fit W_V to M and M to W_V until neither moves."""
     V, before = np.zeros(table.shape[:2]), np.inf
-    for _ in range(TURNS):
-        V = np.linalg.solve(normal(M), np.einsum("oabc,bc->ao", table, M)).T
-        M = np.linalg.solve(normal(V.T), np.einsum("oabc,oa->bc", table, V))
-        # The split of scale between the two is free; equal norms keep both systems sound.
+    for _ in range(MOST_TURNS):
+        V = np.linalg.solve(turn_matrix(M), np.einsum("oabc,bc->ao", table, M)).T
+        M = np.linalg.solve(turn_matrix(V.T), np.einsum("oabc,oa->bc", table, V))
+        # How the two share their scale is free; equal norms keep both systems well-conditioned.
         ratio = np.sqrt(np.linalg.norm(M) / max(float(np.linalg.norm(V)), 1e-300))
         V, M = V * ratio, M / ratio
         residual = float(np.linalg.norm(table - table_of(V, M)))
-        if residual < EXACT or before - residual < 1e-4 * EXACT * max(residual, 1.0):
+        if residual < EXACT_TABLE or before - residual < 1e-4 * EXACT_TABLE * max(residual, 1.0):
             break
         before = residual
     return AttentionFit(V, M, residual)
 
 
-def normal(M: np.ndarray) -> np.ndarray:
-    """½(|M|²I + MMᵀ), with a floor that rounding cannot go below."""
+def turn_matrix(M: np.ndarray) -> np.ndarray:
+    """Return ½(|M|²I + MMᵀ), the matrix of one turn; it is invertible for M = 0 too."""
     size = float(np.sum(M**2))
     return 0.5 * (max(size, 1e-300) * np.eye(len(M)) + M @ M.T)
+
+
+def attention_from(
+    V: np.ndarray,
+    M: np.ndarray,
+    decay: np.ndarray,
+    *,
+    d_in: int,
+    biases: bool,
+    tolerance: float = 0.0,
+) -> LinearAttention:
+    """Return the attention with values V z and with M = W_KᵀW_Q, over z = x or z = [x; 1].
+
+    M is split by its singular values, W_K = √Σ Uᵀ and W_Q = √Σ Vᵀ: one key for each that is not 0.
+
+    decay      of each output
+    biases     whether the last columns are biases
+    tolerance  smaller singular values count as 0, as a share of the largest
+    """
+    left, values, right = np.linalg.svd(M)
+    keys = rank(values, M.shape, float(np.finfo(float).eps), tolerance * float(values[0]))
+    scale = np.sqrt(values[:keys])[:, None]
+    weights = (V, scale * left[:, :keys].T, scale * right[:keys])
+    extra = dict(zip(("b_V", "b_K", "b_Q"), (W[:, -1] for W in weights), strict=True))
+    return LinearAttention(
+        *(W[:, :d_in] for W in weights),
+        decay=None if np.all(decay == 1) else decay,
+        **(extra if biases else {}),
+    )

@@ -2,23 +2,22 @@
 
     z = [x; 1]    S_λ(t) = Σ_{s≤t} λ^{t−s} z_s z_sᵀ    so that S_0 = z_t z_tᵀ is the current token
 
-A neuron holds a linear function of the moment with its own decay, and an output is a quadratic
+A neuron holds a linear function of the moment with the neuron's decay, and an output is a quadratic
 form of the neurons (`quadratic.py`). Neurons of equal decay add up, so
 
     y_o = Σ_{a≤b} ⟨C_ab[o], s_a ⊗ s_b⟩,    s = the entries of S on and above its diagonal,
 
-one table of coefficients per pair of decays. It describes the network on all sequences, whatever
-its neurons: permuted, rescaled, split or dead ones leave it as it is. Moments of different decays
-are independent functions, so with C_aa symmetric the only other freedom is that products of
-entries of S_0 can be written in several ways (z_i z_j · z_k z_l = z_i z_k · z_j z_l).
+one table of coefficients per pair of decays. The tables describe the network on all sequences. They
+do not change when neurons are permuted, rescaled or split, or when dead neurons are added. Moments
+of different decays are independent functions. So, with C_aa symmetric, one freedom is left:
+products of entries of S_0 can be written in several ways (z_i z_j · z_k z_l = z_i z_k · z_j z_l).
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from underhood.analysis.forms.quadratic import equal_decays, products, quadratic_form
+from underhood.analysis.forms.quadratic import ExactLayer, decay_groups, products, quadratic_form
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class MomentForm:
     terms: dict[tuple[int, int], np.ndarray]
 
     def __call__(self, xs: np.ndarray) -> np.ndarray:
-        """The outputs on one sequence [time, d_in], token by token."""
+        """Return the outputs on one sequence [time, d_in], token by token."""
         written = products(xs)
         moments = np.zeros((len(self.decays), written.shape[1]))
         outputs = np.zeros((len(written), self.d_out))
@@ -42,16 +41,13 @@ class MomentForm:
         return outputs
 
 
-def moment_form(layer: Any) -> MomentForm:
-    """The exact function of a gated RNN, a side-gated RNN or attention."""
+def moment_form(layer: ExactLayer) -> MomentForm:
+    """Return the exact function of a gated RNN, a side-gated RNN or attention."""
     form = quadratic_form(layer)
-    decays, place = equal_decays(form.decay)
-    members = [place == a for a in range(len(decays))]
-    terms = {}
-    for a, first in enumerate(members):
-        for b in range(a, len(decays)):
-            second = members[b]
-            kernels = form.kernels[:, first][:, :, second]
-            table = form.reads[first].T @ kernels @ form.reads[second]
-            terms[a, b] = table if a == b else 2 * table
+    decays, groups = decay_groups(form.decay)
+    terms = {
+        (a, b): (1 if a == b else 2) * form.table(first, second)
+        for a, first in enumerate(groups)
+        for b, second in enumerate(groups[a:], start=a)
+    }
     return MomentForm(form.d_in, form.d_out, decays, terms)

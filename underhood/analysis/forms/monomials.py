@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from underhood.analysis.forms.quadratic import upper
+from underhood.analysis.forms.linear_algebra import upper
 
 DEGREE = 4
 # x^n in orthonormal Hermite polynomials of one variable: (order, coefficient).
@@ -24,11 +24,13 @@ HERMITE = {
 
 @dataclass(frozen=True)
 class Monomials:
-    """Row k of `powers` [many, d] is the monomial x^powers[k].
+    """All monomials of d variables.
 
-    `quartic` [entries, entries] says which monomial the product of two entries of v(z) is, and
-    `quadratic` [entries] which one an entry is. `hermite` is the sparse map from coefficients of
-    monomials to coefficients of orthonormal Hermite polynomials, as (rows, columns, values).
+    powers     [many, d]: row k is the monomial x^powers[k]
+    quartic    [entries, entries]: which monomial the product of two entries of v(z) is
+    quadratic  [entries]: which monomial an entry of v(z) is
+    hermite    rows, columns and values of the sparse matrix that takes coefficients of monomials
+               to coefficients of orthonormal Hermite polynomials
     """
 
     powers: np.ndarray
@@ -36,17 +38,15 @@ class Monomials:
     quadratic: np.ndarray
     hermite: tuple[np.ndarray, np.ndarray, np.ndarray]
 
-    def collect(self, table: np.ndarray) -> np.ndarray:
-        """v(z)ᵀ table v(z) by monomials; table [..., entries, entries]."""
-        flat = table.reshape(-1, self.quartic.size)
-        collected = [
-            np.bincount(self.quartic.ravel(), weights=one, minlength=len(self.powers))
-            for one in flat
-        ]
-        return np.reshape(collected, (*table.shape[:-2], len(self.powers)))
+    def collect(self, tables: np.ndarray) -> np.ndarray:
+        """Return v(z)ᵀ table v(z) by monomials, for tables [..., entries, entries]."""
+        many, places = len(self.powers), self.quartic.ravel()
+        flat = tables.reshape(-1, self.quartic.size)
+        collected = [np.bincount(places, weights=row, minlength=many) for row in flat]
+        return np.reshape(collected, (*tables.shape[:-2], many))
 
     def to_hermite(self, coefficients: np.ndarray) -> np.ndarray:
-        """Hermite coefficients of polynomials [..., many] given by their monomials."""
+        """Return Hermite coefficients of polynomials [..., many] given by their monomials."""
         rows, columns, values = self.hermite
         result = np.zeros_like(coefficients)
         np.add.at(result.T, rows, (coefficients[..., columns] * values).T)
@@ -55,26 +55,32 @@ class Monomials:
 
 @lru_cache(maxsize=8)
 def monomials(d_in: int) -> Monomials:
-    """Everything about the monomials of d_in variables."""
+    """Return the monomials of d_in variables."""
     # A monomial is a multiset of four places in z = [x; 1].
     chosen = itertools.combinations_with_replacement(range(d_in + 1), DEGREE)
-    powers = np.array([np.bincount(one, minlength=d_in + 1)[:-1] for one in chosen])
+    powers = np.array([np.bincount(places, minlength=d_in + 1)[:-1] for places in chosen])
     powers = powers[np.lexsort((*-powers.T[::-1], powers.sum(axis=1)))]
     numbers = {tuple(power): place for place, power in enumerate(powers.tolist())}
-    code = (DEGREE + 1) ** np.arange(d_in)
-    order = np.argsort(powers @ code)
-    rows, columns = upper(d_in + 1)
-    identity = np.eye(d_in + 1, dtype=int)[:, :-1]
-    entry = identity[rows] + identity[columns]
-    both = (entry @ code)[:, None] + entry @ code
-
-    def place(codes: np.ndarray) -> np.ndarray:
-        return order[np.searchsorted((powers @ code)[order], codes)]
-
+    v = entry_powers(d_in)
     triplets = [
         (numbers[tuple(order for order, _ in term)], column, np.prod([c for _, c in term]))
         for column, power in enumerate(powers.tolist())
-        for term in itertools.product(*(HERMITE[one] for one in power))
+        for term in itertools.product(*(HERMITE[exponent] for exponent in power))
     ]
-    to, of, values = (np.array(one) for one in zip(*triplets, strict=True))
-    return Monomials(powers, place(both), place(entry @ code), (to, of, values))
+    rows, columns, values = (np.array(part) for part in zip(*triplets, strict=True))
+    quartic, quadratic = find_powers(powers, v[:, None] + v), find_powers(powers, v)
+    return Monomials(powers, quartic, quadratic, (rows, columns, values))
+
+
+def entry_powers(d_in: int) -> np.ndarray:
+    """Return the powers of x [entries, d_in] in the entries of v(z)."""
+    rows, columns = upper(d_in + 1)
+    z = np.eye(d_in + 1, d_in, dtype=int)
+    return z[rows] + z[columns]
+
+
+def find_powers(powers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return which row of `powers` [many, d] each of the wanted powers [..., d] is."""
+    code = (DEGREE + 1) ** np.arange(powers.shape[1])
+    order = np.argsort(powers @ code)
+    return order[np.searchsorted((powers @ code)[order], wanted @ code)]

@@ -1,36 +1,45 @@
-"""The size of a function: E[y²] on tokens x ~ N(0, I), exactly.
+"""The size of a function: √E[y²] on tokens x ~ N(0, I), exactly.
 
-v(z) = μ + w with w of mean zero, and w_e = σ_e·(an orthonormal Hermite polynomial): x_a x_b,
-√2·(x_a² − 1)/√2, x_a. With a(t) the mean of h(t), the form (`quadratic.py`) is a sum of functions
-of no, one and two different tokens,
+v(z) = μ + w, where w has mean zero and w_e = σ_e·(an orthonormal Hermite polynomial): x_a x_b,
+√2·(x_a² − 1)/√2, x_a. Let a(t) be the mean of h(t). Then the form (`quadratic.py`) is a sum of
+functions of no, one and two different tokens,
 
     y(t) = aᵀKa + Σ_k (2 aᵀKΛ^kQ w_k + w_kᵀG(k,k)w_k) + 2 Σ_{k<k'} w_kᵀG(k,k')w_k',
 
 and functions of different tokens are orthogonal once their means are taken out. So E[y²] is the
 square of the mean, plus the variance of a quartic polynomial for every lag, plus
 4 Σ_{k<k'} |σG(k,k')σ|². The variance of a polynomial is the sum of its squared Hermite
-coefficients.
+coefficients without the constant.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
+from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.monomials import monomials
-from underhood.analysis.forms.quadratic import QuadraticForm, entry_degrees, upper
+from underhood.analysis.forms.quadratic import QuadraticForm, entry_degrees
 
 # The length at which sizes of functions are stated.
 TIME = 32
 
 
 def size(form: QuadraticForm, time: int = TIME) -> float:
-    """√E[y²], the mean over outputs and over the tokens of sequences of length `time`."""
+    """Return √E[y²], the mean taken over outputs and over the tokens 1 … `time`."""
     return float(np.sqrt(np.mean(second_moments(form, time)))) if form.d_out else 0.0
 
 
+def relative_change(
+    form: QuadraticForm, changed: QuadraticForm, time: int = TIME, whole: float | None = None
+) -> float:
+    """Return the size of form − changed over the size of form (`whole`); 0 if that is 0."""
+    whole = size(form, time) if whole is None else whole
+    return 0.0 if whole == 0 else size(form - changed, time) / whole
+
+
 def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
-    """E[y_o(t)²] [d_out, time] on normal tokens."""
-    # Neurons that read nothing, or that nothing reads, take no part.
+    """Return E[y_o(t)²] [d_out, time] on normal tokens."""
+    # Neurons that read nothing and neurons that nothing reads take no part.
     read = np.any(form.kernels != 0, axis=(0, 1))
     form = form.keep(read & np.any(form.reads != 0, axis=1)).gathered()
     if not form.neurons:
@@ -45,6 +54,8 @@ def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
     centred[:, -1] -= centre
     known = monomials(form.d_in)
     varying = entry_degrees(form.d_in) > 0
+    low, high = known.quadratic[varying], np.ones(len(known.powers), bool)
+    high[low] = high[0] = False
     happened = np.tril(np.ones((time, time)))
     moments = np.zeros((form.d_out, time))
     for o, kernel in enumerate(form.kernels):
@@ -53,11 +64,8 @@ def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
         # linear [t, k, entries]: the part of token t − k that is quadratic in x.
         linear = 2 * np.einsum("tj,kje->tke", a @ kernel, written[:, :, varying])
         # Sums of squares throughout, so that no rounding makes a variance negative.
-        low, high = known.quadratic[varying], np.ones(len(known.powers), bool)
-        high[low] = high[0] = False
-        variances = np.sum(quartic[:, high] ** 2, axis=1) + np.sum(
-            (linear + quartic[:, low]) ** 2, axis=2
-        )
+        variances = np.sum(quartic[:, high] ** 2, axis=1)
+        variances = variances + np.sum((linear + quartic[:, low]) ** 2, axis=2)
         means = np.einsum("ti,ij,tj->t", a, kernel, a) + happened @ quartic[:, 0]
         one_token = np.sum(variances * happened, axis=1)
         moments[o] = means**2 + one_token + two_tokens(kernel, written)
@@ -65,7 +73,7 @@ def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
 
 
 def two_tokens(kernel: np.ndarray, written: np.ndarray) -> np.ndarray:
-    """4 Σ_{k<k'<t} |σG(k,k')σ|² for every t."""
+    """Return 4 Σ_{k<k'<t} |σG(k,k')σ|² for every t."""
     time, n, width = written.shape
     flat = written.transpose(1, 0, 2).reshape(n, time * width)
     squares = (flat.T @ kernel @ flat) ** 2
@@ -74,31 +82,27 @@ def two_tokens(kernel: np.ndarray, written: np.ndarray) -> np.ndarray:
 
 
 def entry_moments(d_in: int) -> tuple[np.ndarray, np.ndarray]:
-    """μ and σ of the entries of v(z)."""
+    """Return μ and σ of the entries of v(z)."""
     rows, columns = upper(d_in + 1)
-    square = rows == columns
-    constant = columns + rows == 2 * d_in
-    spread = np.where(square, np.sqrt(2.0), 1.0)
-    return square.astype(float), np.where(constant, 0.0, spread)
+    square = (rows == columns).astype(float)
+    spread = np.where(rows == columns, np.sqrt(2.0), 1.0)
+    return square, np.where(rows == d_in, 0.0, spread)
 
 
-def by_degree(form: QuadraticForm) -> list[QuadraticForm]:
-    """The parts of degree 0, 1, 2, 3 and 4 in all tokens together."""
+def by_degree(form: QuadraticForm) -> dict[int, QuadraticForm]:
+    """Return the parts of degree 0, 1, 2, 3 and 4 in all tokens together."""
     degrees = entry_degrees(form.d_in)
-    parts = []
-    n = form.neurons
-    # Every neuron three times, reading its constant, its linear and its quadratic part.
+    # Every neuron three times: it reads its constant, its linear and its quadratic part.
     reads = np.vstack([form.reads * (degrees == degree) for degree in range(3)])
-    decay = np.tile(form.decay, 3)
-    degree = np.repeat(np.arange(3), n)
+    decay, degree = np.tile(form.decay, 3), np.repeat(np.arange(3), form.neurons)
     kernels = np.tile(form.kernels, (1, 3, 3))
-    for total in range(5):
-        chosen = kernels * (degree[:, None] + degree == total)
-        parts.append(QuadraticForm(form.d_in, reads, decay, chosen))
-    return parts
+    return {
+        total: QuadraticForm(form.d_in, reads, decay, kernels * (degree[:, None] + degree == total))
+        for total in range(5)
+    }
 
 
 def between(form: QuadraticForm, first: np.ndarray, second: np.ndarray) -> QuadraticForm:
-    """The part in which a neuron of the first set meets one of the second."""
+    """Return the products of a neuron of the first set with a neuron of the second."""
     chosen = first[:, None] & second
     return replace(form, kernels=form.kernels * (chosen | chosen.T))

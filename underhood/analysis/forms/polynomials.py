@@ -1,17 +1,20 @@
-"""A network's instantaneous function as a polynomial of one token, with exact coefficients.
+"""A network's function on a single token: a polynomial with exact coefficients.
 
-On its first token every neuron holds q_i·v(z), so an output is v(z)ᵀ(QᵀK_oQ)v(z), a quartic form in
-z = [x; 1]. Collecting equal products gives one coefficient per monomial of x of degree 4 or less.
+After the first token every neuron holds q_i·v(z), so an output is v(z)ᵀ(QᵀK_oQ)v(z), a quartic form
+in z = [x; 1]. Adding up equal products gives one coefficient per monomial of x of degree 4 or less.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from underhood.analysis.forms.monomials import monomials
-from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.forms.quadratic import ExactLayer, quadratic_form
 from underhood.common.errors import BadInput
+
+if TYPE_CHECKING:
+    import sympy
 
 
 @dataclass(frozen=True)
@@ -22,71 +25,73 @@ class Polynomial:
     coefficients: np.ndarray
 
     def __call__(self, xs: np.ndarray) -> np.ndarray:
-        """The values on tokens [many, d]."""
+        """Return the values on tokens [many, d]."""
         return np.prod(np.asarray(xs, float)[:, None] ** self.powers, axis=2) @ self.coefficients.T
 
     @property
     def degrees(self) -> np.ndarray:
-        """The degree of each monomial."""
+        """Return the degree of each monomial."""
         return self.powers.sum(axis=1)
 
     def coefficient(self, output: int, *power: int) -> float:
-        """The coefficient of x^power in one output."""
-        fits = len(power) == self.powers.shape[1]
-        same = self.powers == np.array(power) if fits else np.zeros((1, 1), bool)
-        place = np.flatnonzero(np.all(same, axis=1))
-        if len(place) == 0:
-            raise BadInput(
-                f"Give {self.powers.shape[1]} powers that sum to 4 or less, not {power}."
-            )
-        return float(self.coefficients[output, place[0]])
+        """Return the coefficient of x^power in one output."""
+        return float(self.coefficients[output, self.place(power)])
 
-    def distance(self, other: "Polynomial") -> float:
-        """The paper's normalised distance: |p − other| / |other|, averaged over the outputs.
+    def place(self, power: tuple[int, ...]) -> int:
+        """Return the row of `powers` that is `power`."""
+        rows, d = self.powers.tolist(), self.powers.shape[1]
+        if list(power) not in rows:
+            raise BadInput(f"Give {d} powers that sum to 4 or less, not {power}.")
+        return rows.index(list(power))
 
-        An output that is zero in `other` is compared with the largest one.
+    def distance(self, target: "Polynomial") -> float:
+        """Return the paper's normalised distance |p − target| / |target|, averaged over outputs.
+
+        An output that is zero in `target` is compared with the largest one.
         """
-        if self.coefficients.shape != other.coefficients.shape:
+        shapes = self.coefficients.shape, target.coefficients.shape
+        if shapes[0] != shapes[1]:
             raise BadInput(
-                f"The polynomials have shapes {self.coefficients.shape} and "
-                f"{other.coefficients.shape}: they need the same inputs and outputs."
+                f"The polynomials have shapes {shapes[0]} and {shapes[1]}: they need the same "
+                "inputs and outputs."
             )
-        sizes = np.linalg.norm(other.coefficients, axis=1)
+        sizes = np.linalg.norm(target.coefficients, axis=1)
         sizes = np.where(sizes > 0, sizes, max(float(np.max(sizes, initial=0.0)), 1e-300))
-        return float(
-            np.mean(np.linalg.norm(self.coefficients - other.coefficients, axis=1) / sizes)
-        )
+        apart = np.linalg.norm(self.coefficients - target.coefficients, axis=1)
+        return float(np.mean(apart / sizes))
 
     def residual(self, output: int, *kept: tuple[int, ...]) -> float:
-        """The norm of one output's coefficients without those of the kept powers (table2)."""
-        places = np.zeros(len(self.powers), bool)
-        for power in kept:
-            self.coefficient(output, *power)
-            places |= np.all(self.powers == np.array(power), axis=1)
-        return float(np.linalg.norm(self.coefficients[output, ~places]))
+        """Return the norm of one output's coefficients without those of the kept powers."""
+        places = [self.place(power) for power in kept]
+        return float(np.linalg.norm(np.delete(self.coefficients[output], places)))
 
-    def expressions(self, names: list[str] | None = None, *, smallest: float = 0.0) -> list[Any]:
-        """The outputs as sympy expressions, without coefficients of size `smallest` or less."""
+    def expressions(
+        self, names: list[str] | None = None, *, smallest: float = 0.0
+    ) -> list["sympy.Expr"]:
+        """Return the outputs as sympy expressions.
+
+        names     of the inputs; x1, x2, … unless given
+        smallest  terms with a coefficient of this size or less are left out
+        """
         import sympy
 
         names = names or [f"x{i + 1}" for i in range(self.powers.shape[1])]
         if len(names) != self.powers.shape[1]:
             raise BadInput(f"Give {self.powers.shape[1]} names, not {len(names)}.")
         symbols = [sympy.Symbol(name) for name in names]
+        products = [
+            sympy.prod(symbol ** int(p) for symbol, p in zip(symbols, power, strict=True))
+            for power in self.powers
+        ]
         return [
-            sympy.Add(
-                *(
-                    sympy.Float(c)
-                    * sympy.prod(s ** int(p) for s, p in zip(symbols, power, strict=True))
-                    for c, power in zip(row, self.powers, strict=True)
-                    if abs(c) > smallest
-                )
+            sympy.Add(*(sympy.Float(row[k]) * products[k] for k in np.flatnonzero(kept)))
+            for row, kept in zip(
+                self.coefficients, np.abs(self.coefficients) > smallest, strict=True
             )
-            for row in self.coefficients
         ]
 
     def __str__(self) -> str:
-        """The outputs for people, four digits, without terms below a ten-thousandth."""
+        """Return the outputs with four digits, without terms below 1e-4 of the largest."""
         largest = float(np.max(np.abs(self.coefficients), initial=0.0))
         return "\n".join(
             f"y{o + 1} = {expression.evalf(4)}"
@@ -94,8 +99,8 @@ class Polynomial:
         )
 
 
-def polynomial(layer: Any) -> Polynomial:
-    """The function that a gated RNN, a side-gated RNN or attention computes on a single token."""
+def polynomial(layer: ExactLayer) -> Polynomial:
+    """Return the function that the layer computes on a single token."""
     form = quadratic_form(layer)
     known = monomials(form.d_in)
     tables = form.reads.T @ form.kernels @ form.reads

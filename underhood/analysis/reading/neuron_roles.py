@@ -1,20 +1,23 @@
 """What each neuron is for, by its decay: `memory` keeps, `query` passes on, `other` does neither.
 
-Perfect memory has λ = 1 and perfect forgetting λ = 0; trained neurons come within a few percent.
-Where attention with a decay was found, memory is what has that decay.
+Memory has λ = 1 and a query neuron has λ = 0; trained neurons come within a few percent. Where the
+attention has decays of its own, memory neurons have one of those decays.
 """
-
-from typing import Any
 
 import numpy as np
 
+from underhood.analysis.arguments import GatedNetwork
 from underhood.common.decay import kinds
 from underhood.common.errors import BadInput
 from underhood.constructions import Role
+from underhood.layers import LinearAttention
 
 
-def roles(layer: Any, keeps: tuple[float, ...] = (1.0,)) -> tuple[Role, ...]:
-    """The role of every neuron, labelled with its decay."""
+def roles(layer: GatedNetwork, keeps: tuple[float, ...] = (1.0,)) -> tuple[Role, ...]:
+    """Return the role of every neuron, labelled with its decay.
+
+    keeps  the decays of memory
+    """
     decay = getattr(layer, "decay", None)
     if decay is None or np.ndim(decay) != 1:
         kind = type(layer).__name__
@@ -26,3 +29,8 @@ def roles(layer: Any, keeps: tuple[float, ...] = (1.0,)) -> tuple[Role, ...]:
         Role(str(kind), f"λ={value:.6g}")
         for kind, value in zip(kinds(decay, keeps), decay, strict=True)
     )
+
+
+def memory_decays(attention: LinearAttention) -> tuple[float, ...]:
+    """Return the different decays of an attention's memory."""
+    return tuple(np.unique(attention.decays).tolist()) or (1.0,)

@@ -1,22 +1,21 @@
 """Can key-values be read from the memory neurons, and queries from the query neurons? (Table 1)
 
 A score is 1 − R² of a linear regression with an intercept, averaged over its targets: 0 when the
-neurons hold all of it. Targets are the entries of Σ_s v_s k_sᵀ and of q_t for a given attention,
-on fresh normal tokens.
+neurons hold all of the target. Targets are the entries of Σ_s v_s k_sᵀ and of q_t for a given
+attention, on fresh normal tokens.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from underhood.analysis.arguments import check_gated, check_time
+from underhood.analysis.arguments import GatedNetwork, check_gated, check_numbers
+from underhood.analysis.forms.linear_algebra import decayed_sums
 from underhood.analysis.forms.norms import TIME
-from underhood.analysis.reading.influences import states_of
-from underhood.analysis.shrinking.variable_projection import accumulate
+from underhood.analysis.reading.influences import sample_states
+from underhood.analysis.reading.neuron_roles import memory_decays
 from underhood.common.decay import kinds
 from underhood.common.errors import BadInput
-from underhood.common.float64 import in_float64
 from underhood.layers import LinearAttention
 
 
@@ -36,79 +35,80 @@ class Probes:
         )
 
 
-def probe(model: Any, attention: Any, *, time: int = TIME, seed: int = 1) -> Probes:
-    """How well the neurons of a gated RNN hold what an attention would."""
+def probe(
+    model: GatedNetwork, attention: LinearAttention, *, time: int = TIME, seed: int = 1
+) -> Probes:
+    """Measure how well the neurons of a gated RNN hold what an attention would.
+
+    time  sequence length of the sampled tokens
+    seed  of the sampled tokens
+    """
     check_gated(model, "probe")
-    check_time(time, "probe")
+    check_numbers("probe", time=time)
     if not isinstance(attention, LinearAttention):
-        other = type(attention).__name__
-        raise BadInput(f"probe compares with a LinearAttention, not with a {other}.")
+        kind = type(attention).__name__
+        raise BadInput(f"probe compares with a LinearAttention, not with a {kind}.")
     if model.d_in != attention.d_in:
         raise BadInput(
             f"probe: the model reads {model.d_in} numbers, the attention {attention.d_in}."
         )
-    attention = in_float64(attention)
-    xs, states = states_of(model, time, seed)
-    queries = xs @ attention.W_Q.T + (0.0 if attention.b_Q is None else attention.b_Q)
-    kind = kinds_beside(model, attention)
+    xs, states = sample_kinds(model, attention, time, seed)
+    memory, query = states["memory"], states["query"]
+    Q = attention.augmented().Q
     return Probes(
-        one_minus_r2(states[:, kind == "memory"], key_values(attention, xs, time)),
-        one_minus_r2(states[:, kind == "query"], queries),
-        int(np.sum(kind == "memory")),
-        int(np.sum(kind == "query")),
+        one_minus_r2(memory, key_values(attention, xs, time)),
+        one_minus_r2(query, xs @ Q[:, :-1].T + Q[:, -1]),
+        memory.shape[1],
+        query.shape[1],
     )
 
 
-def kinds_beside(model: Any, attention: LinearAttention) -> np.ndarray:
-    """Which neurons are memory: those that keep as long as some row of the attention does."""
-    keeps = tuple(np.unique(decay_of(attention)).tolist())
-    return kinds(np.asarray(model.decay, float), keeps)
-
-
-def decay_of(attention: LinearAttention) -> np.ndarray:
-    """One number per row of W_V."""
-    return np.ones(attention.d_out) if attention.decay is None else np.asarray(attention.decay)
+def sample_kinds(
+    model: GatedNetwork, attention: LinearAttention, time: int, seed: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return sampled tokens, and the states of memory and of query neurons on them."""
+    xs, states = sample_states(model, time, seed)
+    kind = kinds(np.asarray(model.decay, float), memory_decays(attention))
+    return xs, {name: states[:, kind == name] for name in ("memory", "query")}
 
 
 def key_values(attention: LinearAttention, xs: np.ndarray, time: int) -> np.ndarray:
-    """Σ_s v_s k_sᵀ after every token, flat [tokens, d_v·d_k]; xs [tokens, d] in sequences."""
-    values, keys = (
-        xs @ W.T + (0.0 if b is None else b)
-        for W, b in ((attention.W_V, attention.b_V), (attention.W_K, attention.b_K))
-    )
+    """Return Σ_s v_s k_sᵀ after every token, flat; xs [tokens, d] in sequences."""
+    V, K, _ = attention.augmented()
+    values, keys = (xs @ W[:, :-1].T + W[:, -1] for W in (V, K))
     written = np.einsum("ti,tj->tij", values, keys)
     written = written.reshape(-1, time, values.shape[1], keys.shape[1])
-    return accumulate(decay_of(attention)[:, None], written).reshape(len(xs), -1)
+    return decayed_sums(attention.decays[:, None], written).reshape(len(xs), -1)
 
 
 @dataclass(frozen=True)
-class Filling:
-    """One sequence: its tokens, the attention's key-values, and what the memory neurons say."""
+class MemoryFilling:
+    """One sequence: tokens, the attention's key-values, and those read from memory neurons."""
 
     tokens: np.ndarray
     attention: np.ndarray
     neurons: np.ndarray
 
 
-def filling(model: Any, attention: LinearAttention, *, time: int = TIME, seed: int = 1) -> Filling:
-    """Key-values as they fill, read from memory neurons by a regression on other sequences."""
-    attention = in_float64(attention)
-    xs, states = states_of(model, time, seed)
-    wanted = key_values(attention, xs, time)
-    memory = states[:, kinds_beside(model, attention) == "memory"]
+def memory_filling(
+    model: GatedNetwork, attention: LinearAttention, *, time: int = TIME, seed: int = 1
+) -> MemoryFilling:
+    """Return the key-values of one sequence, token by token, and what memory neurons say of them.
+
+    The regression from memory neurons to key-values is fitted on the other sequences.
+    """
+    xs, states = sample_kinds(model, attention, time, seed)
+    memory, wanted = states["memory"], key_values(attention, xs, time)
     features = np.concatenate([memory, np.ones((len(memory), 1))], axis=1)
     scale = np.maximum(np.linalg.norm(features[time:], axis=0), 1e-300)
     reader = np.linalg.lstsq(features[time:] / scale, wanted[time:], rcond=1e-12)[0]
+    read = features[:time] / scale @ reader
     shape = (time, attention.d_out, attention.W_K.shape[0])
-    return Filling(
-        xs[:time],
-        wanted[:time].reshape(shape),
-        (features[:time] / scale @ reader).reshape(shape),
-    )
+    return MemoryFilling(xs[:time], wanted[:time].reshape(shape), read.reshape(shape))
 
 
 def one_minus_r2(features: np.ndarray, targets: np.ndarray) -> float:
-    """Σ residual² / Σ (target − mean)², averaged over targets; a constant target counts 0."""
+    """Return Σ residual² / Σ (target − mean)², averaged over the targets that vary."""
     centred = targets - targets.mean(axis=0)
     total = np.sum(centred**2, axis=0)
     varies = total > 0
@@ -117,8 +117,8 @@ def one_minus_r2(features: np.ndarray, targets: np.ndarray) -> float:
     F = features - features.mean(axis=0)
     scale = np.linalg.norm(F, axis=0)
     F = F / np.where(scale > 0, scale, 1.0)
-    solution = np.linalg.lstsq(F, centred, rcond=1e-14)[0]
-    residual = centred - F @ solution
-    # A second pass takes out what rounding left of the first.
-    residual -= F @ np.linalg.lstsq(F, residual, rcond=1e-14)[0]
+    residual = centred
+    # The second pass takes out what rounding left of the first.
+    for _ in range(2):
+        residual = residual - F @ np.linalg.lstsq(F, residual, rcond=1e-14)[0]
     return float(np.mean(np.sum(residual**2, axis=0)[varies] / total[varies]))

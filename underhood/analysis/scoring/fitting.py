@@ -1,70 +1,72 @@
 """The linear attention nearest to given outputs: W_V, M and λ by least squares on the tokens.
 
-In the letters of `score_problem.py`, W_V given M is a linear problem with matrix K = ⟨M⊗M, G⟩, and
-M given W_V is one with matrix N = ⟨W_VᵀW_V, G⟩: turns between the two never touch the tokens again.
+In the letters of `problem.py`, W_V given M is a linear problem with matrix K = ⟨M⊗M, G⟩, and M
+given W_V is one with matrix N = ⟨W_VᵀW_V, G⟩. Turns between the two never touch the tokens again.
 They start from the attention nearest to the regression on all features.
 
-Turns are slow at the end, and a Gram matrix holds half the digits. So the fit is finished by
-Newton steps in W_V, M and λ whose gradients come from the residuals of the tokens themselves. The
+Turns are slow at the end, and a Gram matrix holds half the digits. So the fit is finished by damped
+Newton steps in W_V, M and λ, whose gradients come from the residuals of the tokens themselves. The
 Hessian is block-diagonal in the rows of W_V, so these are eliminated first.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from underhood.analysis.forms.attention_fit import fit_attention
 from underhood.analysis.scoring.problem import Fit, Problem, apply, ridged
+from underhood.common.least_squares import damped_steps
 
 # λ = 1 and horizons 1/(1 − λ) from a hundred tokens to about one.
 GRID = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
 GOLDEN = (np.sqrt(5) - 1) / 2
-TURNS, GOLDEN_STEPS, NEWTON_STEPS, GUESSES = 30, 8, 40, 3
-# Newton steps end with a fit that is exact but for rounding, or a loss that hardly moves.
-EXACT, CONVERGED = 1e-28, 1e-7
+TOKEN_TURNS, GOLDEN_STEPS, NEWTON_STEPS, GUESSES = 30, 8, 40, 3
+# Newton steps end with a fit that is exact up to rounding, or a cost that hardly moves.
+EXACT_COST, CONVERGED = 1e-28, 1e-7
 # Fits that differ by this much of the outputs' sum of squares are equally good.
 TIE = 1e-14
 
 
-def nearest_attention(tokens: np.ndarray, outputs: np.ndarray) -> Fit:
-    """The best W_V, M and λ for arrays [batch, time, …]; λ = 1 unless another is clearly better."""
+def fit_outputs(tokens: np.ndarray, outputs: np.ndarray) -> Fit:
+    """Return the best W_V, M and λ; λ is 1 unless another one is clearly better."""
     problem = Problem(tokens, outputs, 1.0)
-    lasting = finished(problem, by_turns(problem, guesses=GUESSES), free_decay=False)
-    if lasting.loss < TIE * problem.total:
+    lasting = newton_fit(problem, alternate_on_tokens(problem, guesses=GUESSES), free_decay=False)
+    if lasting.cost < TIE * problem.total:
         return lasting
-    starts = [lasting, *(by_turns(problem.at(decay)) for decay in GRID[1:])]
-    fading = finished(problem, golden_section(problem, starts), free_decay=True)
+    starts = [lasting, *(alternate_on_tokens(problem.at(decay)) for decay in GRID[1:])]
+    fading = newton_fit(problem, golden_section(problem, starts), free_decay=True)
     # A λ off the mark can lead into another minimum, where W_V and M have changed places.
-    again = by_turns(problem.at(fading.decay), guesses=GUESSES)
-    fading = min(fading, finished(problem, again, free_decay=True), key=lambda fit: fit.loss)
-    # One more number to fit takes about 1/tokens of the loss away by chance alone.
-    chance = 10 * fading.loss / len(problem.zs) + TIE * problem.total
-    return lasting if lasting.loss <= fading.loss + chance else fading
+    again = alternate_on_tokens(problem.at(fading.decay), guesses=GUESSES)
+    fading = min(fading, newton_fit(problem, again, free_decay=True), key=lambda fit: fit.cost)
+    # One more number to fit takes away about 1/tokens of the cost by chance alone.
+    chance = 10 * fading.cost / len(problem.zs) + TIE * problem.total
+    return lasting if lasting.cost <= fading.cost + chance else fading
 
 
 def golden_section(problem: Problem, starts: list[Fit]) -> Fit:
-    """The best λ between the neighbours on the grid of the best one there."""
-    place = int(np.argmin([fit.loss for fit in starts]))
+    """Return the best fit for λ between the neighbours of the best λ on the grid."""
+    place = int(np.argmin([fit.cost for fit in starts]))
     best = starts[place]
     high, low = GRID[max(place - 1, 0)], (*GRID, 0.0)[place + 1]
     inner = (high - GOLDEN * (high - low), low + GOLDEN * (high - low))
-    left, right = (by_turns(problem.at(decay), best.M) for decay in inner)
+    left, right = (alternate_on_tokens(problem.at(decay), best.M) for decay in inner)
     for _ in range(GOLDEN_STEPS):
-        if left.loss < right.loss:
+        if left.cost < right.cost:
             high, right = right.decay, left
-            left = by_turns(problem.at(high - GOLDEN * (high - low)), right.M)
+            left = alternate_on_tokens(problem.at(high - GOLDEN * (high - low)), right.M)
         else:
             low, left = left.decay, right
-            right = by_turns(problem.at(low + GOLDEN * (high - low)), left.M)
-    return min(best, left, right, key=lambda fit: fit.loss)
+            right = alternate_on_tokens(problem.at(low + GOLDEN * (high - low)), left.M)
+    return min(best, left, right, key=lambda fit: fit.cost)
 
 
-def by_turns(problem: Problem, M: np.ndarray | None = None, guesses: int = 1) -> Fit:
-    """Fit W_V to M and M to W_V some times, starting from the regression unless M is given."""
+def alternate_on_tokens(problem: Problem, M: np.ndarray | None = None, guesses: int = 1) -> Fit:
+    """Fit W_V to M and M to W_V by turns, starting from the regression unless M is given."""
     G, correlations = problem.G, problem.onto_features(problem.ys)
     M = fit_attention(problem.regression(), guesses=guesses).M if M is None else M
     before = -np.inf
-    for _ in range(TURNS):
+    for _ in range(TOKEN_TURNS):
         m = M.ravel() / max(float(np.linalg.norm(M)), 1e-300)
         K = (G @ np.outer(m, m).ravel()).reshape(problem.p, problem.p)
         W_V = np.linalg.solve(ridged(K), (correlations @ m).T).T
@@ -79,36 +81,51 @@ def by_turns(problem: Problem, M: np.ndarray | None = None, guesses: int = 1) ->
     return problem.fit(W_V, M)
 
 
-def finished(problem: Problem, fit: Fit, *, free_decay: bool) -> Fit:
-    """Damped Newton steps until they no longer help."""
-    problem, damping = problem.at(fit.decay), 1e-6
-    model = quadratic_model(problem, fit, free_decay)
-    for _ in range(NEWTON_STEPS):
-        try:
-            change_V, change = model.lowest(damping)
-        except np.linalg.LinAlgError:
-            # The loss curves downwards somewhere.
-            damping *= 100
-            continue
-        change_M, change_decay = np.split(change, [fit.M.size])
-        moved = problem.at(float(np.clip(fit.decay + np.sum(change_decay), 0.0, 1.0)))
-        trial = moved.fit(fit.W_V + change_V, fit.M + change_M.reshape(fit.M.shape))
-        gain = fit.loss - trial.loss
-        if gain > 0:
-            fit, problem, damping = trial, moved, damping / 100
-            if gain < CONVERGED * fit.loss or fit.loss < EXACT * problem.total:
-                break
-            model = quadratic_model(problem, fit, free_decay)
-        elif damping > 1e4:
+@dataclass(frozen=True)
+class NewtonPoint:
+    """A fit and the problem at its λ."""
+
+    fit: Fit
+    problem: Problem
+
+    @property
+    def cost(self) -> float:
+        return self.fit.cost
+
+
+def newton_fit(problem: Problem, fit: Fit, *, free_decay: bool) -> Fit:
+    """Improve a fit by damped Newton steps until they no longer help."""
+
+    def linearise(point: NewtonPoint) -> Callable[[float], NewtonPoint | None]:
+        fit = point.fit
+        model = quadratic_model(point.problem, fit, free_decay)
+
+        def step(damping: float) -> NewtonPoint | None:
+            try:
+                change_V, change = model.lowest(damping)
+            except np.linalg.LinAlgError:
+                # The cost curves downwards somewhere, so there is no minimum to step to.
+                return None
+            change_M, change_decay = np.split(change, [fit.M.size])
+            moved = point.problem.at(float(np.clip(fit.decay + np.sum(change_decay), 0.0, 1.0)))
+            W_V, M = fit.W_V + change_V, fit.M + change_M.reshape(fit.M.shape)
+            return NewtonPoint(moved.fit(W_V, M), moved)
+
+        return step
+
+    point = NewtonPoint(fit, problem.at(fit.decay))
+    for after in damped_steps(
+        point, linearise, damping=1e-6, factor=100, most=1e6, tries=NEWTON_STEPS
+    ):
+        gain, point = point.cost - after.cost, after
+        if gain < CONVERGED * point.cost or point.cost < EXACT_COST * problem.total:
             break
-        else:
-            damping *= 100
-    return fit
+    return point.fit
 
 
 @dataclass(frozen=True)
 class Quadratic:
-    """Half the loss near a fit: in the rows of W_V (K), in M and perhaps λ (N), and between."""
+    """Half the cost near a fit: in the rows of W_V (K), in M and perhaps λ (N), and between."""
 
     K: np.ndarray
     N: np.ndarray
@@ -117,7 +134,7 @@ class Quadratic:
     gradient: np.ndarray
 
     def lowest(self, damping: float) -> tuple[np.ndarray, np.ndarray]:
-        """The changes of W_V and of the others that lead to the minimum, if there is one."""
+        """Return the changes of W_V and of the other unknowns that lead to the minimum."""
         outputs, p, unknowns = self.cross.shape
         K = ridged(self.K)
         rows = np.linalg.solve(K, self.cross.transpose(1, 0, 2).reshape(p, -1))
@@ -130,13 +147,13 @@ class Quadratic:
 
 
 def quadratic_model(problem: Problem, fit: Fit, free_decay: bool) -> Quadratic:
-    """All second derivatives at a fit, but for that of ŷ by λ."""
+    """Return all second derivatives at a fit, except that of ŷ by λ."""
     W_V, m, p = fit.W_V, fit.M.ravel(), problem.p
     residuals = problem.residuals(W_V, fit.M)
     R = problem.onto_features(residuals)
     G_m = np.tensordot(problem.G.reshape(p * p, m.size, m.size), m, axes=(1, 0))
     N = ((W_V.T @ W_V).ravel() @ problem.G).reshape(m.size, m.size)
-    # W_V and M share a scale that nothing determines: M keeps its own.
+    # W_V and M share a scale that nothing determines: M keeps its scale.
     N = N + np.trace(N) / m.size * np.outer(m, m) / max(float(m @ m), 1e-300)
     cross = np.tensordot(W_V, G_m.reshape(p, p, m.size), axes=(1, 1)) - R
     model = Quadratic((G_m @ m).reshape(p, p), N, cross, R @ m, np.tensordot(W_V, R))
@@ -144,7 +161,7 @@ def quadratic_model(problem: Problem, fit: Fit, free_decay: bool) -> Quadratic:
 
 
 def with_decay(model: Quadratic, problem: Problem, fit: Fit, residuals: np.ndarray) -> Quadratic:
-    """The model with λ as one more unknown behind M."""
+    """Return the model with λ as one more unknown behind M."""
     W_V, read_slope = fit.W_V, apply(problem.S_slope, problem.zs @ fit.M.T)
     slope = read_slope @ W_V.T
     by_V = slope.T @ problem.read(fit.M) - residuals.T @ read_slope

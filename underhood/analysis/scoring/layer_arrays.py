@@ -4,42 +4,44 @@ A layer is whatever maps one sequence [time, d_in] to [time, d_out]: ours, or so
 callable module. If it has `initial_state()` and `step(state, x)`, its states are read too.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from underhood.common.errors import BadInput, refuse
 from underhood.common.keys import key_problems
 from underhood.common.numbers import whole_problems
 
-Sequences = Float[Array, "batch time d_in"]
+AnyLayer = Callable[[Array], Array]
+TokenSequences = Float[Array, "batch time d_in"]
 
 
-def checked_d_in(layer: Any, key: Any, time: Any, sequences: Any, d_in: Any) -> int:
-    """Numbers per token, once all arguments make sense."""
+def checked_d_in(layer: AnyLayer, key: object, time: int, sequences: int, d_in: int | None) -> int:
+    """Refuse arguments that make no sense, and return the numbers per token."""
     if not callable(layer):
         raise BadInput(f"attention_score: a {type(layer).__name__} is not a layer to be called.")
-    own = getattr(layer, "d_in", None)
-    if own is None and d_in is None:
+    reads = getattr(layer, "d_in", None)
+    if reads is None and d_in is None:
         raise BadInput("attention_score: the layer has no d_in; pass d_in=, numbers per token.")
-    d_in = own if d_in is None else d_in
+    d_in = reads if d_in is None else d_in
     problems = whole_problems(least=2, time=time) + whole_problems(least=8, sequences=sequences)
     problems += whole_problems(d_in=d_in)
-    if own is not None and own != d_in:
-        problems.append(f"d_in is {d_in} but the layer reads {own} numbers per token")
-    problems += key_problems(key)
-    refuse(problems, about="attention_score")
+    if reads is not None and reads != d_in:
+        problems.append(f"d_in is {d_in} but the layer reads {reads} numbers per token")
+    refuse(problems + key_problems(key), about="attention_score")
+    assert d_in is not None
     p = d_in + 1
     check_tokens(time, sequences, p * p * (p + 1) // 2, f"products of {d_in} inputs and a constant")
     return int(d_in)
 
 
 def check_tokens(time: int, sequences: int, numbers: int, what: str) -> None:
-    """Refuse a regression on the fitted half with fewer than two tokens per number."""
+    """Refuse a regression on half of the sequences with fewer than two tokens per number."""
     if sequences // 2 * time < 2 * numbers:
         needed = 2 * -(-2 * numbers // time)
         raise BadInput(
@@ -48,17 +50,17 @@ def check_tokens(time: int, sequences: int, numbers: int, what: str) -> None:
         )
 
 
-def streams(layer: Any) -> bool:
-    """Whether the layer shows its state."""
+def streams(layer: AnyLayer) -> bool:
+    """Tell whether the layer shows its state."""
     return all(callable(getattr(layer, name, None)) for name in ("step", "initial_state"))
 
 
-def check_layer(layer: Any, xs: Sequences) -> None:
+def check_layer(layer: AnyLayer, xs: TokenSequences) -> None:
     """Refuse layers that do not map [time, d_in] to [time, d_out], or have too large a state."""
     sequences, time, d_in = xs.shape
     try:
         made = eqx.filter_eval_shape(layer, xs[0])
-        state = eqx.filter_eval_shape(states, layer, xs).shape[2] if streams(layer) else 0
+        state = eqx.filter_eval_shape(layer_states, layer, xs).shape[2] if streams(layer) else 0
     except BadInput:
         raise
     except (TypeError, ValueError, AttributeError) as problem:
@@ -78,51 +80,49 @@ def check_layer(layer: Any, xs: Sequences) -> None:
         )
 
 
-def finite(what: str, values: Array) -> np.ndarray:
-    """NumPy numbers, refused unless all are finite."""
+def finite_numbers(what: str, values: Array) -> np.ndarray:
+    """Return NumPy numbers, or refuse them unless all are finite."""
     numbers = np.asarray(values)
     if not np.all(np.isfinite(numbers)):
         raise BadInput(f"attention_score: the layer's {what} on N(0, 1) inputs are not finite.")
     return numbers
 
 
-def promoted(layer: Any) -> Any:
-    """The layer with its weights in float64, or complex128."""
+def promoted(tree: PyTree, dtype: jnp.dtype = jnp.float64) -> PyTree:
+    """Return a layer or state with its floating-point numbers in float64, or complex128."""
     return jax.tree.map(
         lambda leaf: (
-            jnp.asarray(leaf, jnp.promote_types(leaf.dtype, jnp.float64))
+            jnp.asarray(leaf, jnp.promote_types(leaf.dtype, dtype))
             if eqx.is_inexact_array(leaf)
             else leaf
         ),
-        layer,
+        tree,
     )
 
 
 @eqx.filter_jit
-def outputs(layer: Any, xs: Sequences) -> Float[Array, "batch time d_out"]:
-    """The outputs at all times of many sequences."""
+def layer_outputs(layer: AnyLayer, xs: TokenSequences) -> Float[Array, "batch time d_out"]:
+    """Return the outputs at all times of many sequences."""
     return jax.vmap(layer)(xs)
 
 
 @eqx.filter_jit
-def states(layer: Any, xs: Sequences) -> Float[Array, "batch time state"]:
-    """The state after every token, as real numbers."""
-    start = jax.tree.map(
-        lambda leaf: (
-            jnp.asarray(leaf, jnp.result_type(leaf, xs)) if eqx.is_inexact_array(leaf) else leaf
-        ),
-        layer.initial_state(),
-    )
+def layer_states(
+    layer: Any,  # Any: whatever `streams`
+    xs: TokenSequences,
+) -> Float[Array, "batch time state"]:
+    """Return the state after every token, as real numbers."""
+    start = promoted(layer.initial_state(), xs.dtype)
 
-    def advance(state: Any, x: Array) -> tuple[Any, Array]:
+    def advance(state: PyTree, x: Array) -> tuple[PyTree, Array]:
         state = layer.step(state, x)[0]
         return state, real_numbers(state)
 
-    return jax.vmap(lambda one: jax.lax.scan(advance, start, one)[1])(xs)
+    return jax.vmap(lambda sequence: jax.lax.scan(advance, start, sequence)[1])(xs)
 
 
-def real_numbers(state: Any) -> Float[Array, " state"]:
-    """All floating-point numbers of a state; complex ones as their real and imaginary parts."""
+def real_numbers(state: PyTree) -> Float[Array, " state"]:
+    """Return all floating-point numbers of a state; complex ones as real and imaginary parts."""
     parts = [jnp.zeros(0)]
     for leaf in jax.tree.leaves(state):
         if jnp.iscomplexobj(leaf):

@@ -1,15 +1,17 @@
-"""Repeating given outputs by linear attention, as a least-squares problem at one λ.
+"""Fitting linear attention to given outputs: a least-squares problem at one λ.
 
     ŷ_t = W_V S_t M z_t,  S_t = Σ_{s≤t} λ^{t−s} z_s z_sᵀ    (z = x, or [x; 1] for biases)
 
-The features are f_ak = S_ab z_c, k = (b, c), so that ŷ_o = Σ W_V[o,a] M[k] f_ak; the Gram matrix is
-G[a,A,j,k] = Σ f_aj f_Ak over all tokens. S is symmetric: features with a ≤ b are all there are.
+The features are f_ak = S_ab z_c, k = (b, c), so that ŷ_o = Σ W_V[o,a] M[k] f_ak. The Gram matrix is
+G[a,A,j,k] = Σ f_aj f_Ak over all tokens. S is symmetric, so features with a ≤ b are enough.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
+from underhood.analysis.forms.linear_algebra import decay_slopes, decayed_sums, upper
 
 
 @dataclass(frozen=True)
@@ -19,14 +21,11 @@ class Fit:
     W_V: np.ndarray
     M: np.ndarray
     decay: float
-    loss: float
+    cost: float
 
 
 class Problem:
-    """Tokens [batch, time, p] and outputs [batch, time, outputs] at one λ.
-
-    What only some callers need is computed when it is asked for.
-    """
+    """Tokens [batch, time, p] and outputs [batch, time, outputs] at one λ."""
 
     def __init__(self, tokens: np.ndarray, outputs: np.ndarray, decay: float):
         self.tokens, self.outputs, self.decay = tokens, outputs, decay
@@ -36,19 +35,19 @@ class Problem:
         self.total = float(np.sum(self.ys**2))
 
     def at(self, decay: float) -> "Problem":
-        """The same data at another λ."""
+        """Return the same data at another λ."""
         return self if decay == self.decay else Problem(self.tokens, self.outputs, decay)
 
     @cached_property
     def features(self) -> np.ndarray:
         """S_ab z_c for a ≤ b: [tokens, pairs·p]."""
-        rows, columns = np.triu_indices(self.p)
+        rows, columns = upper(self.p)
         return (self.S[:, rows, columns, None] * self.zs[:, None]).reshape(len(self.zs), -1)
 
     @cached_property
     def places(self) -> np.ndarray:
         """Where f_ak stands among the features: [p, p·p]."""
-        rows, columns = np.triu_indices(self.p)
+        rows, columns = upper(self.p)
         pair = np.zeros((self.p, self.p), int)
         pair[rows, columns] = pair[columns, rows] = np.arange(len(rows))
         return (pair[:, :, None] * self.p + np.arange(self.p)).reshape(self.p, -1)
@@ -65,46 +64,41 @@ class Problem:
         return full.reshape(self.p**2, -1)
 
     def onto_features(self, values: np.ndarray) -> np.ndarray:
-        """Σ over tokens of values_o f_ak: [outputs, p, p·p]."""
+        """Return Σ over tokens of values_o f_ak: [outputs, p, p·p]."""
         return (self.features.T @ values)[self.places].transpose(2, 0, 1)
 
     def regression(self) -> np.ndarray:
-        """The best coefficients of all S_ab z_c, not only attention's: [outputs, p, p, p]."""
+        """Return the best coefficients of all S_ab z_c: [outputs, p, p, p]."""
         coefficients = np.linalg.solve(ridged(self.gram), self.features.T @ self.ys)
         # A feature with a < b stands for two entries of the symmetric table.
         share = np.where(np.eye(self.p, dtype=bool), 1.0, 0.5)[:, :, None]
         return share * coefficients.T[:, self.places.reshape(self.p, self.p, self.p)]
 
     def read(self, M: np.ndarray) -> np.ndarray:
-        """S M z, what W_V reads: [tokens, p]."""
+        """Return S M z, what W_V reads: [tokens, p]."""
         return apply(self.S, self.zs @ M.T)
 
     def residuals(self, W_V: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """y − ŷ: [tokens, outputs]."""
+        """Return y − ŷ: [tokens, outputs]."""
         return self.ys - self.read(M) @ W_V.T
 
     def fit(self, W_V: np.ndarray, M: np.ndarray) -> Fit:
-        """W_V and M with the loss they leave."""
+        """Return W_V and M with the cost they leave."""
         return Fit(W_V, M, self.decay, float(np.sum(self.residuals(W_V, M) ** 2)))
 
 
 def memories(tokens: np.ndarray, decay: float) -> tuple[np.ndarray, np.ndarray]:
-    """S and dS/dλ after every token: [tokens, p, p] each."""
-    batch, time, p = tokens.shape
-    S, slope = np.zeros((batch, time, p, p)), np.zeros((batch, time, p, p))
-    for t in range(time):
-        S[:, t] = tokens[:, t, :, None] * tokens[:, t, None]
-        if t > 0:
-            S[:, t] += decay * S[:, t - 1]
-            slope[:, t] = S[:, t - 1] + decay * slope[:, t - 1]
-    return S.reshape(-1, p, p), slope.reshape(-1, p, p)
+    """Return S and dS/dλ after every token: [tokens, p, p] each."""
+    S = decayed_sums(decay, tokens[:, :, :, None] * tokens[:, :, None])
+    slope = decay_slopes(decay, S)
+    return S.reshape(-1, *S.shape[2:]), slope.reshape(-1, *S.shape[2:])
 
 
 def apply(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """One matrix per token on one vector per token."""
+    """Multiply one matrix per token with one vector per token."""
     return (matrices @ vectors[:, :, None])[:, :, 0]
 
 
 def ridged(matrix: np.ndarray) -> np.ndarray:
-    """The matrix with 1e-13 of its size on the diagonal: what no feature tells stays near zero."""
+    """Add 1e-13 of a matrix's size to its diagonal: what no feature determines stays near 0."""
     return matrix + max(1e-13 * np.trace(matrix) / len(matrix), 1e-300) * np.eye(len(matrix))

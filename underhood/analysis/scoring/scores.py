@@ -1,27 +1,28 @@
 """How much of a layer is linear attention, measured from outside on fresh N(0, I) sequences.
 
-The layer is only called (`score_layer.py`), whatever its weights are. The attention nearest to it
-(`score_fit.py`) is fitted on one half of the sequences, and every R² is taken on the other half:
+The layer is only called (`layer_arrays.py`); its weights are not read. The nearest attention
+(`fitting.py`) is fitted on one half of the sequences, and every R² is taken on the other half:
 1 − Σ|y − ŷ|²/Σ|y − mean|² over all outputs and times, clipped to [0, 1]. All of it is float64.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.analysis.scoring.fitting import nearest_attention
+from underhood.analysis.forms.attention_fit import attention_from
+from underhood.analysis.scoring.fitting import fit_outputs
 from underhood.analysis.scoring.layer_arrays import (
+    AnyLayer,
     check_layer,
     checked_d_in,
-    finite,
-    outputs,
+    finite_numbers,
+    layer_outputs,
+    layer_states,
     promoted,
-    states,
     streams,
 )
 from underhood.analysis.scoring.problem import Fit, memories
@@ -42,7 +43,7 @@ NO_KEY = 1e-10
 
 @dataclass(frozen=True)
 class Degrees:
-    """Shares of the homogeneous parts, of what is none of them, and Σ|y_k|² over |Σ y_k|²."""
+    """Shares of the homogeneous parts y_k and of the rest, and Σ|y_k|² over |Σ y_k|²."""
 
     shares: tuple[float, ...]
     beyond: float
@@ -78,8 +79,8 @@ class AttentionScore:
 
     @property
     def decay(self) -> float:
-        """λ of `attention`."""
-        return decay_of(self.attention)
+        """λ of `attention`, the same for all outputs."""
+        return float(self.attention.decays[0])
 
     def __str__(self) -> str:
         degrees = "  ".join(f"{k}: {share:.1%}" for k, share in enumerate(self.degrees))
@@ -100,19 +101,25 @@ class AttentionScore:
 
 @one_thread
 def attention_score(
-    layer: Any, *, key: PRNGKeyArray, time: int = 32, sequences: int = 256, d_in: int | None = None
+    layer: AnyLayer,
+    *,
+    key: PRNGKeyArray,
+    time: int = 32,
+    sequences: int = 256,
+    d_in: int | None = None,
 ) -> AttentionScore:
     """Fit linear attention to any layer [time, d_in] → [time, d_out], and say how well it fits.
 
-    `d_in` is needed only where the layer has no `d_in` of its own.
+    time, sequences  length and number of the sequences; half are fitted, half are judged
+    d_in             numbers per token, for a layer without a field `d_in`
     """
     d_in = checked_d_in(layer, key, time, sequences, d_in)
     with jax.enable_x64(True):
         layer = promoted(layer)
         drawn = jax.random.normal(key, (sequences, time, d_in), jnp.float64)
         check_layer(layer, drawn)
-        ys = finite("outputs", outputs(layer, drawn))
-        hs = finite("states", states(layer, drawn)) if streams(layer) else None
+        ys = finite_numbers("outputs", layer_outputs(layer, drawn))
+        hs = finite_numbers("states", layer_states(layer, drawn)) if streams(layer) else None
         xs = np.asarray(drawn)
         degrees = degree_spectrum(layer, xs[:SCALED])
     half = sequences // 2
@@ -122,28 +129,21 @@ def attention_score(
     )
     state_kv = state_q = state_dimension = state_rank = None
     if hs is not None:
-        state_kv, state_q = linear_r_squared(hs, key_values(plain, xs), xs @ plain.W_Q.T)
+        S = memories(xs, float(plain.decays[0]))[0]
+        key_values = np.asarray(plain.W_V @ S @ plain.W_K.T).reshape(sequences, time, -1)
+        state_kv, state_q = linear_r_squared(hs, key_values, xs @ plain.W_Q.T)
         sigma = singular_values(hs)
         state_dimension = float(np.sum(sigma**2) ** 2 / max(np.sum(sigma**4), 1.0))
         state_rank = int(np.sum(sigma > 1e-6))
-    return AttentionScore(
-        score=score,
-        attention=plain,
-        score_with_biases=score_with_biases,
-        attention_with_biases=biased,
-        state_kv=state_kv,
-        state_q=state_q,
-        state_dimension=state_dimension,
-        state_rank=state_rank,
-        degrees=degrees.shares,
-        beyond_degrees=degrees.beyond,
-        notes=tuple(notes_on(ys, hs, degrees)),
-    )
+    fits = (score, plain, score_with_biases, biased)
+    states = (state_kv, state_q, state_dimension, state_rank)
+    notes = tuple(score_notes(ys, hs, degrees))
+    return AttentionScore(*fits, *states, degrees.shares, degrees.beyond, notes)
 
 
-def notes_on(ys: np.ndarray, hs: np.ndarray | None, degrees: Degrees) -> Iterator[str]:
-    """What a reader of the numbers should know."""
-    if constant(ys):
+def score_notes(ys: np.ndarray, hs: np.ndarray | None, degrees: Degrees) -> Iterator[str]:
+    """Yield what a reader of the numbers should know."""
+    if is_constant(ys):
         yield "The output is constant, so there is nothing to explain."
     if hs is None:
         yield "The layer has no step and initial_state, so its state was not read."
@@ -152,50 +152,30 @@ def notes_on(ys: np.ndarray, hs: np.ndarray | None, degrees: Degrees) -> Iterato
 
 
 def nearest(xs: np.ndarray, ys: np.ndarray, *, biases: bool) -> LinearAttention:
-    """The fitted attention as a layer; zero where the outputs are constant."""
+    """Return the fitted attention as a layer; zero where the outputs are constant."""
     zs = np.concatenate([xs, np.ones_like(xs[:, :, :1])], axis=2) if biases else xs
-    size, p = float(np.max(np.abs(ys))), zs.shape[2]
-    if constant(ys):
-        fit = Fit(np.zeros((ys.shape[2], p)), np.zeros((p, p)), 1.0, 0.0)
+    size, p, d_out = float(np.max(np.abs(ys))), zs.shape[2], ys.shape[2]
+    if is_constant(ys):
+        fit = Fit(np.zeros((d_out, p)), np.zeros((p, p)), 1.0, 0.0)
     else:
-        fit = nearest_attention(zs, scaled(ys))
-    # M = W_KᵀW_Q by its singular values, so that there are as many keys as M has rank.
-    left, sigma, right = np.linalg.svd(fit.M)
-    kept = sigma > NO_KEY * sigma[0]
-    W_K, W_Q = (np.sqrt(sigma[kept])[:, None] * W[kept] for W in (left.T, right))
-    weights = [size * fit.W_V, W_K, W_Q]
-    decay = None if fit.decay == 1 else np.full(ys.shape[2], fit.decay)
-    if not biases:
-        return LinearAttention(*weights, decay=decay)
-    b_V, b_K, b_Q = (W[:, -1] for W in weights)
-    return LinearAttention(*(W[:, :-1] for W in weights), b_V=b_V, b_K=b_K, b_Q=b_Q, decay=decay)
+        fit = fit_outputs(zs, scaled(ys))
+    W_V, decay, d_in = size * fit.W_V, np.full(d_out, fit.decay), xs.shape[2]
+    return attention_from(W_V, fit.M, decay, d_in=d_in, biases=biases, tolerance=NO_KEY)
 
 
-def decay_of(attention: LinearAttention) -> float:
-    """λ, the same in all rows."""
-    return 1.0 if attention.decay is None else float(attention.decay[0])
-
-
-def key_values(attention: LinearAttention, xs: np.ndarray) -> np.ndarray:
-    """W_V S_t W_Kᵀ, flat: [batch, time, d_v·d_k]."""
-    S, _ = memories(xs, decay_of(attention))
-    W_V, W_K = np.asarray(attention.W_V), np.asarray(attention.W_K)
-    return (W_V @ S @ W_K.T).reshape(*xs.shape[:2], attention.neurons)
-
-
-def constant(values: np.ndarray) -> bool:
-    """Whether [batch, time, numbers] are the same everywhere but for rounding."""
+def is_constant(values: np.ndarray) -> bool:
+    """Tell whether [batch, time, numbers] are the same everywhere up to rounding."""
     return bool(np.max(np.std(scaled(values), axis=(0, 1)), initial=0.0) <= 1e-12)
 
 
 def scaled(values: np.ndarray) -> np.ndarray:
-    """The largest becomes one, so that no square over- or underflows."""
+    """Divide by the largest, so that no square over- or underflows."""
     return values / (np.max(np.abs(values), initial=0.0) or 1.0)
 
 
 def r_squared(targets: np.ndarray, predictions: np.ndarray) -> float:
-    """The share of the targets' variance that is predicted; 0 where there is none."""
-    if constant(targets):
+    """Return the share of the targets' variance that is predicted; 0 where there is none."""
+    if is_constant(targets):
         return 0.0
     size = np.max(np.abs(targets))
     missed = np.sum(((targets - predictions) / size) ** 2)
@@ -204,28 +184,26 @@ def r_squared(targets: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def linear_r_squared(hs: np.ndarray, *targets: np.ndarray) -> list[float]:
-    """For each of the targets, R² on the second half of a linear map fitted on the first."""
+    """Return R² of each target, on the second half, for a linear map fitted on the first half."""
     hs, half = scaled(hs), len(hs) // 2
     fitted = np.concatenate(hs[:half])
     mean, size = fitted.mean(axis=0), fitted.std(axis=0)
     # Numbers of very different sizes are equally good evidence; constant ones are none.
     scale = np.where(size > 1e-12 * np.abs(mean), 1 / np.maximum(size, 1e-300), 0.0)
-    targets = tuple(scaled(one) for one in targets)
+    targets = tuple(scaled(target) for target in targets)
     known = np.concatenate(targets, axis=2)
     offset = known[:half].mean(axis=(0, 1))
     right = np.concatenate(known[:half]) - offset
     linear = np.linalg.lstsq((fitted - mean) * scale, right, rcond=1e-13)[0]
     predicted = ((hs[half:] - mean) * scale) @ linear + offset
-    ends = np.cumsum([one.shape[2] for one in targets])
-    return [
-        r_squared(one[half:], predicted[:, :, end - one.shape[2] : end])
-        for one, end in zip(targets, ends, strict=True)
-    ]
+    ends = np.cumsum([target.shape[2] for target in targets])
+    parts = np.split(predicted, ends[:-1], axis=2)
+    return [r_squared(*pair) for pair in zip((t[half:] for t in targets), parts, strict=True)]
 
 
 def singular_values(hs: np.ndarray) -> np.ndarray:
-    """Of the centred states, relative to the largest; none if the states are constant."""
-    if constant(hs):
+    """Return those of the centred states over the largest; none if the states are constant."""
+    if is_constant(hs):
         return np.zeros(0)
     flat = np.concatenate(scaled(hs))
     R = np.linalg.qr(flat - flat.mean(axis=0), mode="r")
@@ -233,11 +211,13 @@ def singular_values(hs: np.ndarray) -> np.ndarray:
     return sigma / sigma[0]
 
 
-def degree_spectrum(layer: Any, xs: np.ndarray) -> Degrees:
+def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> Degrees:
     """Fit y(r·x) by a polynomial in r at some points of [−1, 1], and judge it at others."""
     radii, fitted = np.concatenate([RADII, BETWEEN]), len(RADII)
     inputs = (radii[:, None, None, None] * xs).reshape(-1, *xs.shape[1:])
-    ys = scaled(finite("outputs", outputs(layer, jnp.asarray(inputs))).reshape(len(radii), -1))
+    ys = scaled(
+        finite_numbers("outputs", layer_outputs(layer, jnp.asarray(inputs))).reshape(len(radii), -1)
+    )
     powers = np.vander(radii, HIGHEST_DEGREE + 1, increasing=True)
     parts = np.linalg.lstsq(powers[:fitted], ys[:fitted], rcond=None)[0]
     missed = np.sum((ys[fitted:] - powers[fitted:] @ parts) ** 2)

@@ -6,28 +6,28 @@ others that give the same kernels. Rows m, x [gates, neurons], D [d_out, gates].
 
 import numpy as np
 
+# D, m and x.
+GateOutputs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-def eigen_gates(kernels: np.ndarray, tolerance: float = 1e-14) -> tuple[np.ndarray, ...]:
-    """Gate outputs that give the kernels outright: for each output, its eigenvectors in pairs.
+
+def eigen_gates(kernels: np.ndarray, tolerance: float = 1e-14) -> GateOutputs:
+    """Return D, m and x that give the kernels: for each output, its eigenvectors in pairs.
 
     λ₁ uuᵀ − λ₂ wwᵀ = sym((√λ₁u + √λ₂w)(√λ₁u − √λ₂w)ᵀ), so a kernel needs as many products as it
     has eigenvalues of the more frequent sign.
+
+    tolerance  smaller eigenvalues are dropped, as a share of the largest entry of all kernels
     """
     d_out, n, _ = kernels.shape
-    D, m, x = [], [], []
+    D, m, x = [np.zeros((d_out, 0))], [np.zeros((0, n))], [np.zeros((0, n))]
     largest = max(float(np.max(np.abs(kernels), initial=0.0)), 1e-300)
     for o, kernel in enumerate(kernels):
         values, vectors = np.linalg.eigh(kernel)
         scaled = (np.sqrt(np.abs(values)) * vectors).T
         up, down = (scaled[sign * values > tolerance * largest] for sign in (1, -1))
-        for place in range(max(len(up), len(down))):
-            u = up[place] if place < len(up) else np.zeros(n)
-            w = down[place] if place < len(down) else np.zeros(n)
-            D.append(np.eye(d_out)[o])
-            m.append(u + w)
-            x.append(u - w)
-    return (
-        np.array(D).reshape(len(D), d_out).T,
-        np.array(m).reshape(len(m), n),
-        np.array(x).reshape(len(x), n),
-    )
+        many = max(len(up), len(down))
+        u, w = (np.pad(rows, ((0, many - len(rows)), (0, 0))) for rows in (up, down))
+        D.append(np.eye(d_out)[:, [o] * many])
+        m.append(u + w)
+        x.append(u - w)
+    return np.hstack(D), np.vstack(m), np.vstack(x)

@@ -1,18 +1,18 @@
 """Remove neurons and gate outputs that the function does not need.
 
-They are ranked by influence (`influence.py`). As many of the least are taken away as leave the
-function within `tolerance`: the size of the difference over the size of the function, exact on
+They are ranked by influence (`influences.py`). The least influential are removed, as many as leave
+the function within `tolerance`: the size of the difference over the size of the function, exact on
 normal tokens (`norms.py`).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import equinox as eqx
 import numpy as np
 
-from underhood.analysis.arguments import check_gated, check_share, check_time
-from underhood.analysis.forms.norms import TIME, size
+from underhood.analysis.arguments import Network, check_gated, check_numbers
+from underhood.analysis.forms.norms import TIME, relative_change, size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
 from underhood.analysis.reading.neuron_roles import roles
@@ -21,14 +21,12 @@ from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import SideGatedRNN
 
-TOLERANCE = 2e-3
-
 
 @dataclass(frozen=True)
-class Pruned:
-    """`kept_neurons` and `kept_gates` are places in the original; `change` is what was lost."""
+class Pruned(Generic[Network]):
+    """What stayed of a network; `change` is relative to the function's size."""
 
-    model: Any
+    model: Network
     kept_neurons: np.ndarray
     kept_gates: np.ndarray
     removed_neurons: int
@@ -49,53 +47,56 @@ class Pruned:
 
 
 @one_thread
-def prune(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME) -> Pruned:
-    """The smallest network, by rank of influence, within `tolerance` of a gated RNN's function."""
+def prune(model: Network, *, tolerance: float = 2e-3, time: int = TIME) -> Pruned[Network]:
+    """Remove neurons and gate outputs that hardly change the function.
+
+    tolerance  largest allowed change of the function, relative, on N(0, I) tokens
+    time       sequence length at which the change is measured
+    """
     check_gated(model, "prune")
-    check_share(tolerance, "prune")
-    check_time(time, "prune")
-    # λ from ν in float64, as `select` has it: a decay rounded in float32 is another function.
+    check_numbers("prune", tolerance=tolerance, time=time)
+    # λ comes from ν in float64, as in `select`: a decay rounded in float32 is another function.
     model = in_float64(model)
-    found = influence(model, time)
-    neurons = model.neurons
-    ranked = found.neurons if found.gates is None else np.concatenate([found.neurons, found.gates])
-    # Equal influences, the zeros above all, keep their order.
+    shares = influence(model, time)
+    ranked = np.append(shares.neurons, [] if shares.gates is None else shares.gates)
+    # Equal influences, above all zeros, keep their order.
     order = np.argsort(ranked, kind="stable")
-    whole_form = quadratic_form(model)
-    whole = size(whole_form, time)
-    # What has no influence at all goes for nothing; only rounding would tell it apart.
+    form = quadratic_form(model)
+    whole = size(form, time)
+    # Parts without any influence always go. Measuring them would only find rounding.
     idle = int(np.sum(ranked == 0))
 
-    def without(count: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    def kept_without(count: int) -> tuple[np.ndarray, np.ndarray]:
         stays = np.ones(len(ranked), bool)
         stays[order[:count]] = False
-        kept = stays[:neurons]
-        gates = kept if found.gates is None else stays[neurons:]
-        return select(model, kept, gates), np.flatnonzero(kept), np.flatnonzero(gates)
+        neurons = stays[: model.neurons]
+        return neurons, neurons if shares.gates is None else stays[model.neurons :]
 
     def change(count: int) -> float:
-        if whole == 0 or count <= idle:
+        if count <= idle:
             return 0.0
-        return size(whole_form - quadratic_form(without(count)[0]), time) / whole
+        smaller = quadratic_form(select(model, *kept_without(count)))
+        return relative_change(form, smaller, time, whole)
 
     low, high = idle, len(ranked)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if change(middle) <= tolerance else (low, middle - 1)
-    smaller, kept_neurons, kept_gates = without(low)
+    neurons, gates = kept_without(low)
+    smaller = select(model, neurons, gates)
     return Pruned(
         smaller,
-        kept_neurons,
-        kept_gates,
-        neurons - len(kept_neurons),
-        model.gate_width - len(kept_gates),
+        np.flatnonzero(neurons),
+        np.flatnonzero(gates),
+        int(np.sum(~neurons)),
+        int(np.sum(~gates)),
         change(low),
         roles(smaller),
     )
 
 
-def select(model: Any, neurons: np.ndarray, gates: np.ndarray) -> Any:
-    """The network of some neurons and gate outputs, in float64."""
+def select(model: Network, neurons: np.ndarray, gates: np.ndarray) -> Network:
+    """Return the network of some neurons and gate outputs, in float64."""
     model = in_float64(model)
     inner = {"W_in_m": model.W_in_m[neurons], "W_in_x": model.W_in_x[neurons]}
     if isinstance(model, SideGatedRNN):
@@ -108,4 +109,4 @@ def select(model: Any, neurons: np.ndarray, gates: np.ndarray) -> Any:
         }
     smaller = type(model)(**inner, decay=model.decay[neurons], **outer)
     # The decay is stored as ν; passing through λ would cost its last digits.
-    return eqx.tree_at(lambda one: one.nu, smaller, model.nu[neurons])
+    return eqx.tree_at(lambda layer: layer.nu, smaller, model.nu[neurons])

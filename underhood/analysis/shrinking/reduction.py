@@ -3,35 +3,35 @@
 A gated RNN is a table of coefficients T_ab over the moments of each pair of its decays
 (`moments.py`), and nothing else matters. So
 
-    1. parts T_ab without influence on the function go: products of the current token with itself
-       that cancel among query neurons, memory that meets memory for nothing;
+    1. tables T_ab without influence on the function are dropped: products of the current token
+       with itself that cancel among query neurons, products of memories that add nothing;
     2. the neurons of one decay are exchanged for a basis of what is read of that moment: as many
-       as the rank of its tables, their own where those span it, otherwise products found in the
-       space (`products.py`);
+       as the rank of its tables. The network's neurons are kept where they span that space;
+       otherwise products are searched in it (`products.py`);
     3. the kernels over the new neurons are split into gate outputs: where memory meets the current
        token, one for each dimension of the space of matrices [outputs, query neurons].
 
-No step knows about attention; on a network that computes one head of it, the result has the size of
+No step knows about attention. On a network that computes one head of it, the result has the size of
 the minimal construction. Several heads may keep more gate outputs than they need.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
-from underhood.analysis.arguments import check_gated, check_share, check_time
-from underhood.analysis.forms.norms import TIME, between, size
+from underhood.analysis.arguments import GatedNetwork, Network, check_gated, check_numbers
+from underhood.analysis.forms.linear_algebra import symmetric_part
+from underhood.analysis.forms.norms import TIME, between, relative_change, size
 from underhood.analysis.forms.quadratic import (
     QuadraticForm,
-    equal_decays,
+    decay_groups,
     quadratic_form,
-    symmetric,
     symmetric_products,
 )
 from underhood.analysis.reading.neuron_roles import roles
-from underhood.analysis.shrinking.gates import eigen_gates
-from underhood.analysis.shrinking.products import Pair, gate_basis, pick, rank_one_basis
+from underhood.analysis.shrinking.gates import GateOutputs, eigen_gates
+from underhood.analysis.shrinking.products import Pair, gate_basis, rank_one_basis, spanning_rows
 from underhood.analysis.shrinking.pruning import select
 from underhood.analysis.shrinking.side_reduction import reduce_side
 from underhood.common.errors import BadInput
@@ -40,16 +40,18 @@ from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import GatedRNN, SideGatedRNN
 
-TOLERANCE = 1e-8
-# Of neurons less spread than this, better ones are looked for.
+# If neurons are less spread than this, better ones are searched for.
 WELL_SPREAD = 0.05
+
+# One table [d_out, a, b] for each pair of groups of neurons.
+Tables = dict[tuple[int, int], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Reduced:
-    """`change` is the size of the difference over the size of the function, exact."""
+class Reduced(Generic[Network]):
+    """A smaller network; `change` is relative to the function's size."""
 
-    model: Any
+    model: Network
     neurons_before: int
     gates_before: int
     change: float
@@ -64,188 +66,168 @@ class Reduced:
 
 
 @one_thread
-def reduce(model: Any, *, tolerance: float = TOLERANCE, time: int = TIME, seed: int = 0) -> Reduced:
-    """A network as small as linear algebra makes it, within `tolerance` of the function.
+def reduce(
+    model: Network, *, tolerance: float = 1e-8, time: int = TIME, seed: int = 0
+) -> Reduced[Network]:
+    """Make a network as small as linear algebra can.
 
     A trained network has no exact dependences: polish it first, or give a tolerance above its
-    error. Where the smaller network would differ by more, the model is returned as it was.
+    error. If the smaller network would differ by more, the model is returned as it was.
+
+    tolerance  largest allowed change of the function, relative, on N(0, I) tokens
+    time       sequence length at which the change is measured
+    seed       of the random search for products
     """
     check_gated(model, "reduce")
-    check_share(tolerance, "reduce")
+    check_numbers("reduce", tolerance=tolerance, time=time)
     if tolerance == 0:
         raise BadInput(
             "reduce: tolerance is 0; give a share that rounding can meet, such as 1e-10."
         )
-    check_time(time, "reduce")
-    own = in_float64(model)
-    form = quadratic_form(own)
+    network = in_float64(model)
+    form = quadratic_form(network)
     whole = size(form, time)
+    before = network.neurons, network.gate_width
     # Products that cancel leave rounding, which is no function.
-    if whole <= 1e-14 * size(without_signs(own, form), time):
-        nothing = select(own, np.zeros(own.neurons, bool), np.zeros(own.gate_width, bool))
-        return Reduced(nothing, own.neurons, own.gate_width, 0.0, ())
-    rng = np.random.default_rng(seed)
+    if whole <= 1e-14 * size(without_signs(network, form), time):
+        nothing = select(network, np.zeros(before[0], bool), np.zeros(before[1], bool))
+        return Reduced(nothing, *before, 0.0, ())
+    # Singular values below this share of the largest count as zero.
+    accuracy = max(10 * tolerance, 1e-9)
     smaller: Any
-    if isinstance(own, SideGatedRNN):
-        smaller = reduce_side(own, rank_tolerance(tolerance))
+    if isinstance(network, SideGatedRNN):
+        smaller = reduce_side(network, accuracy)
     else:
-        smaller = reduce_gated(own, form, whole, tolerance, time, rng)
-    change = 0.0 if whole == 0 else size(form - quadratic_form(smaller), time) / whole
-    grew = smaller.neurons > own.neurons or smaller.gate_width > own.gate_width
-    if change > tolerance or (grew and smaller.neurons >= own.neurons):
-        smaller, change = own, 0.0
-    return Reduced(smaller, own.neurons, own.gate_width, change, roles(smaller))
+        tables = influential_tables(form, 0.1 * tolerance * whole, time)
+        smaller = reduce_gated(network, form, tables, accuracy, np.random.default_rng(seed))
+    change = relative_change(form, quadratic_form(smaller), time, whole)
+    # As many neurons and more gate outputs are no gain.
+    if change > tolerance or (smaller.neurons, smaller.gate_width) > before:
+        smaller, change = network, 0.0
+    return Reduced(smaller, *before, change, roles(smaller))
 
 
-def without_signs(own: Any, form: QuadraticForm) -> QuadraticForm:
-    """The form with nothing that cancels: the size of what is added up."""
+def without_signs(model: GatedNetwork, form: QuadraticForm) -> QuadraticForm:
+    """Return the form in which nothing cancels: its size is that of all that is added up."""
     kernels = np.abs(form.kernels)
-    if isinstance(own, GatedRNN):
-        W_m, W_x, D = np.abs(own.W_out_m), np.abs(own.W_out_x), np.abs(own.D)
-        kernels = symmetric(W_m.T @ (D[:, :, None] * W_x))
+    if isinstance(model, GatedRNN):
+        W_m, W_x, D = np.abs(model.W_out_m), np.abs(model.W_out_x), np.abs(model.D)
+        kernels = symmetric_part(W_m.T @ (D[:, :, None] * W_x))
     return replace(form, reads=np.abs(form.reads), kernels=kernels)
 
 
+def influential_tables(form: QuadraticForm, least: float, time: int) -> Tables:
+    """Return T_ab, a ≤ b, for pairs of decays whose part of the function is larger than `least`."""
+    groups = decay_groups(form.decay)[1]
+    return {
+        (a, b): form.table(first, second)
+        for a, first in enumerate(groups)
+        for b, second in enumerate(groups[a:], start=a)
+        if size(between(form, first, second), time) > least
+    }
+
+
 def reduce_gated(
-    own: Any,
-    form: QuadraticForm,
-    whole: float,
-    tolerance: float,
-    time: int,
-    rng: np.random.Generator,
+    model: GatedRNN, form: QuadraticForm, tables: Tables, accuracy: float, rng: np.random.Generator
 ) -> GatedRNN:
-    decays, places = equal_decays(form.decay)
-    members = [places == place for place in range(len(decays))]
-    tables = {}
-    for a, first in enumerate(members):
-        for b in range(a, len(decays)):
-            if size(between(form, first, members[b]), time) > 0.1 * tolerance * whole:
-                kernels = form.kernels[:, first][:, :, members[b]]
-                tables[a, b] = form.reads[first].T @ kernels @ form.reads[members[b]]
+    """Return a gated RNN with these tables; ranks ignore singular values below `accuracy`."""
+    decays, groups = decay_groups(form.decay)
+    W_in_m, W_in_x = np.asarray(model.W_in_m), np.asarray(model.W_in_x)
     bases = [
-        neuron_basis(own, member, read_space(tables, place, tolerance), tolerance, rng)
-        for place, member in enumerate(members)
+        neuron_basis(
+            W_in_m[group], W_in_x[group], read_space(tables, place, accuracy), accuracy, rng
+        )
+        for place, group in enumerate(groups)
     ]
     reads = [symmetric_products(*basis) for basis in bases]
-    between_groups = {
+    kernels = {
         (a, b): np.linalg.pinv(reads[a].T) @ table @ np.linalg.pinv(reads[b])
         for (a, b), table in tables.items()
     }
-    D, W_m, W_x = split_kernels(
-        between_groups, [len(one) for one in reads], own.d_out, tolerance, rng
-    )
-    if D.shape[1] > own.gate_width:
-        # The network's own gate outputs, reading the part of each neuron that the new ones hold.
-        D = own.D
+    widths = [len(read) for read in reads]
+    D, W_m, W_x = split_kernels(kernels, widths, model.d_out, accuracy, rng)
+    if D.shape[1] > model.gate_width:
+        # The old gate outputs, reading the part of each neuron that the new neurons hold.
+        D = np.asarray(model.D)
         W_m, W_x = (
             np.hstack(
                 [
-                    W[:, member] @ form.reads[member] @ np.linalg.pinv(read)
-                    for member, read in zip(members, reads, strict=True)
+                    W[:, group] @ form.reads[group] @ np.linalg.pinv(read)
+                    for group, read in zip(groups, reads, strict=True)
                 ]
             )
-            for W in (own.W_out_m, own.W_out_x)
+            for W in (model.W_out_m, model.W_out_x)
         )
-    return GatedRNN(
-        W_in_m=np.vstack([m for m, _ in bases]),
-        W_in_x=np.vstack([x for _, x in bases]),
-        decay=np.repeat(decays, [len(one) for one in reads]),
-        W_out_m=W_m,
-        W_out_x=W_x,
-        D=D,
-    )
+    W_in_m, W_in_x = (np.vstack(rows) for rows in zip(*bases, strict=True))
+    decay = np.repeat(decays, widths)
+    return GatedRNN(W_in_m=W_in_m, W_in_x=W_in_x, decay=decay, W_out_m=W_m, W_out_x=W_x, D=D)
 
 
-def read_space(
-    tables: dict[tuple[int, int], np.ndarray], place: int, tolerance: float
-) -> np.ndarray:
-    """A basis [rank, entries] of what is read of one moment."""
+def read_space(tables: Tables, place: int, accuracy: float) -> np.ndarray:
+    """Return a basis [rank, entries] of what is read of one moment."""
     seen = [
-        table.swapaxes(1, 2).reshape(-1, table.shape[1 + side])
-        if side == 0
-        else table.reshape(-1, table.shape[2])
+        np.moveaxis(table, 1 + side, -1).reshape(-1, table.shape[1 + side])
         for pair, table in tables.items()
         for side in (0, 1)
         if pair[side] == place
     ]
     if not seen:
         return np.zeros((0, 0))
-    # Each table counts with its own scale: a weak one is read as well as a strong one.
-    stacked = np.vstack([one / np.linalg.norm(one) for one in seen])
+    # Every table is scaled to size 1: a weak one is read as well as a strong one.
+    stacked = np.vstack([table / np.linalg.norm(table) for table in seen])
     _, values, right = np.linalg.svd(stacked, full_matrices=False)
-    return right[values > rank_tolerance(tolerance) * values[0]]
-
-
-def rank_tolerance(tolerance: float) -> float:
-    return max(10 * tolerance, 1e-9)
+    return right[values > accuracy * values[0]]
 
 
 def neuron_basis(
-    own: Any,
-    member: np.ndarray,
-    space: np.ndarray,
-    tolerance: float,
-    rng: np.random.Generator,
+    W_m: np.ndarray, W_x: np.ndarray, space: np.ndarray, accuracy: float, rng: np.random.Generator
 ) -> Pair:
-    """Input gates whose products span a space of reads: the network's own where they do."""
-    W_m, W_x = own.W_in_m[member], own.W_in_x[member]
+    """Return input gates whose products span a space of reads: the given ones where they do."""
     if len(space) == 0:
         return W_m[:0], W_x[:0]
     reads = symmetric_products(W_m, W_x)
-    inside = reads - (reads @ space.T) @ space
+    outside = reads - (reads @ space.T) @ space
     sizes = np.linalg.norm(reads, axis=1)
-    good = np.linalg.norm(inside, axis=1) < 1e-9 * np.where(sizes > 0, sizes, 1.0)
-    good &= sizes > 0
-    chosen = pick(reads[good] @ space.T, len(space)) if good.any() else None
-    candidates = [] if chosen is None else [of_size_one(W_m[good][chosen], W_x[good][chosen])]
+    inside = np.linalg.norm(outside, axis=1) < 1e-9 * np.where(sizes > 0, sizes, 1.0)
+    inside &= sizes > 0
+    chosen = spanning_rows(reads[inside] @ space.T, len(space)) if inside.any() else None
+    pairs = [] if chosen is None else [of_size_one(W_m[inside][chosen], W_x[inside][chosen])]
     # Neurons that nearly depend on each other need large kernels that cancel.
-    if not candidates or spread(candidates[0]) < WELL_SPREAD:
-        found = gate_basis(space, W_m.shape[1], rank_tolerance(tolerance), rng)
-        candidates += [] if found is None else [of_size_one(*found)]
-    if candidates:
-        return max(candidates, key=spread)
+    if not pairs or spread(pairs[0]) < WELL_SPREAD:
+        searched = gate_basis(space, W_m.shape[1], accuracy, rng)
+        pairs += [] if searched is None else [of_size_one(*searched)]
+    if pairs:
+        return max(pairs, key=spread)
     # No products span what is read: keep neurons that span all that is written.
-    independent = pick_all(reads)
-    return of_size_one(W_m[independent], W_x[independent])
+    values = np.linalg.svd(reads, compute_uv=False)
+    rank = int(np.sum(values > 1e-10 * np.max(values, initial=0.0)))
+    picked = (spanning_rows(reads, count) for count in range(rank, 0, -1))
+    rows = next((rows for rows in picked if rows is not None), np.zeros(0, int))
+    return of_size_one(W_m[rows], W_x[rows])
 
 
 def spread(pair: Pair) -> float:
-    """The smallest singular value of reads of size one: 1 for an orthonormal basis."""
+    """Return the smallest singular value of reads of size one: 1 for an orthonormal basis."""
     return float(np.linalg.svd(symmetric_products(*pair), compute_uv=False)[-1])
 
 
 def of_size_one(W_m: np.ndarray, W_x: np.ndarray) -> Pair:
-    """The same neurons scaled, so that their kernels compare."""
+    """Scale neurons to reads of size one, so that their kernels compare."""
     scale = np.sqrt(np.linalg.norm(symmetric_products(W_m, W_x), axis=1))[:, None]
     return W_m / scale, W_x / scale
 
 
-def pick_all(reads: np.ndarray) -> np.ndarray:
-    """Rows that span the row space."""
-    values = np.linalg.svd(reads, compute_uv=False)
-    rank = int(np.sum(values > 1e-10 * np.max(values, initial=0.0)))
-    for count in range(rank, 0, -1):
-        chosen = pick(reads, count)
-        if chosen is not None:
-            return chosen
-    return np.zeros(0, int)
-
-
 def split_kernels(
-    kernels: dict[tuple[int, int], np.ndarray],
-    widths: list[int],
-    d_out: int,
-    tolerance: float,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, ...]:
-    """D, W_out_m, W_out_x for kernels between groups of neurons."""
-    starts = np.concatenate([[0], np.cumsum(widths)])
+    kernels: Tables, widths: list[int], d_out: int, accuracy: float, rng: np.random.Generator
+) -> GateOutputs:
+    """Return D, W_out_m, W_out_x for kernels between groups of neurons."""
+    starts = np.append(0, np.cumsum(widths))
     n = int(starts[-1])
     rest = np.zeros((d_out, n, n))
-    parts: list[tuple[np.ndarray, ...]] = []
+    parts: list[GateOutputs] = [(np.zeros((d_out, 0)), np.zeros((0, n)), np.zeros((0, n)))]
     for (a, b), kernel in kernels.items():
-        first, second = (slice(starts[one], starts[one + 1]) for one in (a, b))
-        split = None if a == b else slices(kernel, tolerance, rng)
+        first, second = (slice(starts[place], starts[place + 1]) for place in (a, b))
+        split = None if a == b else split_kernel(kernel, accuracy, rng)
         if split is None:
             rest[:, first, second] += kernel
             if a != b:
@@ -257,35 +239,29 @@ def split_kernels(
         m[:, first], x[:, second] = 2 * read_a, read_b
         parts.append((D, m, x))
     if np.any(rest):
-        parts.append(eigen_gates((rest + rest.swapaxes(1, 2)) / 2))
-    if not parts:
-        return np.zeros((d_out, 0)), np.zeros((0, n)), np.zeros((0, n))
-    return (
-        np.hstack([one[0] for one in parts]),
-        np.vstack([one[1] for one in parts]),
-        np.vstack([one[2] for one in parts]),
-    )
+        parts.append(eigen_gates(symmetric_part(rest)))
+    all_D, all_m, all_x = zip(*parts, strict=True)
+    return np.hstack(all_D), np.vstack(all_m), np.vstack(all_x)
 
 
-def slices(
-    kernel: np.ndarray, tolerance: float, rng: np.random.Generator
-) -> tuple[np.ndarray, ...] | None:
-    """kernel [o, a, b] = Σ_j D[o, j] read_a[j, a] read_b[j, b], j over the larger of a and b."""
+def split_kernel(
+    kernel: np.ndarray, accuracy: float, rng: np.random.Generator
+) -> GateOutputs | None:
+    """Return D, a, b with kernel[o,i,k] = Σ_j D[o,j] a[j,i] b[j,k]; None if no products span it."""
     d_out, width_a, width_b = kernel.shape
     if width_a < width_b:
-        found = slices(kernel.swapaxes(1, 2), tolerance, rng)
-        return None if found is None else (found[0], found[2], found[1])
+        split = split_kernel(kernel.swapaxes(1, 2), accuracy, rng)
+        return None if split is None else (split[0], split[2], split[1])
     # One matrix [outputs, b] for every neuron of a.
     flat = kernel.swapaxes(0, 1).reshape(width_a, d_out * width_b)
     values = np.linalg.svd(flat, compute_uv=False)
     if len(values) == 0 or values[0] == 0:
         return np.zeros((d_out, 0)), np.zeros((0, width_a)), np.zeros((0, width_b))
-    rank = int(np.sum(values > rank_tolerance(tolerance) * values[0]))
+    rank = int(np.sum(values > accuracy * values[0]))
     space = np.linalg.svd(flat, full_matrices=False)[2][:rank]
-    found = rank_one_basis(space, d_out, rank_tolerance(tolerance), rng)
-    if found is None:
+    basis = rank_one_basis(space, d_out, accuracy, rng)
+    if basis is None:
         return None
-    u, x = found
+    u, x = basis
     products = np.einsum("jo,jb->job", u, x).reshape(len(u), -1)
-    read_a = flat @ np.linalg.pinv(products)
-    return u.T, read_a.T, x
+    return u.T, (flat @ np.linalg.pinv(products)).T, x

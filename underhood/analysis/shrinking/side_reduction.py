@@ -7,145 +7,122 @@ combine where the sum of their products is a shorter sum of products:
     equal q:        Σ D_i s_iᵀ is one matrix, as many products as its rank
     equal s, or D:  reads q_i that depend on others are expressed by them
 
-Unlike the gated RNN's, its gate outputs are its neurons, so that the space of what is read cannot
-be given any basis of products; networks stay larger than the minimal construction where none of
-these rules applies.
+In a side-gated RNN the gate outputs are the neurons. So, unlike in a gated RNN, what is read cannot
+be given just any basis of products. Where none of these rules applies, networks stay larger than
+the minimal construction.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from underhood.analysis.forms.quadratic import equal_decays, symmetric_products, upper
+from underhood.analysis.forms.linear_algebra import group_by_line, line_coordinates, symmetric_part
+from underhood.analysis.forms.quadratic import decay_groups, symmetric_products
 from underhood.analysis.shrinking.gates import eigen_gates
-from underhood.analysis.shrinking.products import pick
+from underhood.analysis.shrinking.products import entry_weights, spanning_rows
 from underhood.layers import SideGatedRNN
 
 # W_in_m, W_in_x, W_side, Dᵀ: one row per neuron.
-Neurons = tuple[np.ndarray, ...]
+NeuronRows = tuple[np.ndarray, ...]
+SIDE, OUT = 2, 3
 
 
-def reduce_side(own: Any, tolerance: float) -> SideGatedRNN:
-    """Combine neurons until no rule applies."""
-    decays, places = equal_decays(own.decay)
-    parts = []
-    for place, decay in enumerate(decays):
-        one = places == place
-        neurons = alive((own.W_in_m[one], own.W_in_x[one], own.W_side[one], own.D[:, one].T))
+def reduce_side(model: SideGatedRNN, tolerance: float) -> SideGatedRNN:
+    """Combine neurons of equal decay until no rule applies."""
+    weights = [np.asarray(W) for W in (model.W_in_m, model.W_in_x, model.W_side, model.D.T)]
+    parts: list[NeuronRows] = []
+    for decay, group in zip(*decay_groups(np.asarray(model.decay)), strict=True):
+        neurons = live_neurons(tuple(W[group] for W in weights))
         before = len(neurons[0]) + 1
         while len(neurons[0]) < before:
             before = len(neurons[0])
             for rule in (combine_reads, combine_products, drop_dependent):
-                neurons = alive(rule(neurons, tolerance))
-        parts.append((neurons, np.full(len(neurons[0]), decay)))
-    stacked = [np.vstack([neurons[i] for neurons, _ in parts]) for i in range(4)]
-    return SideGatedRNN(
-        W_in_m=stacked[0],
-        W_in_x=stacked[1],
-        W_side=stacked[2],
-        D=stacked[3].T,
-        decay=np.concatenate([decay for _, decay in parts]),
-    )
+                neurons = live_neurons(rule(neurons, tolerance))
+        parts.append((*neurons, np.full(len(neurons[0]), decay)))
+    W_m, W_x, side, D, all_decays = (np.concatenate(rows) for rows in zip(*parts, strict=True))
+    return SideGatedRNN(W_in_m=W_m, W_in_x=W_x, W_side=side, D=D.T, decay=all_decays)
 
 
-def alive(neurons: Neurons) -> Neurons:
-    """Neurons without a vanishing factor, those factors scaled alike."""
-    sizes = np.array([np.linalg.norm(one, axis=1) for one in neurons])
+def live_neurons(neurons: NeuronRows) -> NeuronRows:
+    """Return the neurons without a vanishing factor, their four factors scaled to one size."""
+    sizes = np.array([np.linalg.norm(rows, axis=1) for rows in neurons])
     product = np.prod(sizes, axis=0)
     kept = product > 1e-15 * np.max(product, initial=0.0)
     common = product[kept] ** 0.25
     return tuple(
-        one[kept] * (common / size[kept])[:, None] for one, size in zip(neurons, sizes, strict=True)
+        rows[kept] * (common / size[kept])[:, None]
+        for rows, size in zip(neurons, sizes, strict=True)
     )
 
 
-def alike(vectors: np.ndarray, tolerance: float) -> list[np.ndarray]:
-    """Groups of rows on one line."""
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    left = np.arange(len(unit))
-    groups = []
-    while len(left):
-        apart = unit[left] - np.outer(unit[left] @ unit[left[0]], unit[left[0]])
-        near = np.linalg.norm(apart, axis=1) < tolerance
-        near[0] = True
-        groups.append(left[near])
-        left = left[~near]
-    return groups
+def combine_groups(
+    neurons: NeuronRows,
+    keys: np.ndarray,
+    tolerance: float,
+    rule: Callable[[NeuronRows, np.ndarray], NeuronRows],
+) -> NeuronRows:
+    """Apply a rule to every group of neurons whose keys lie on one line."""
+    parts = [
+        rule(tuple(rows[group] for rows in neurons), line_coordinates(keys[group]))
+        for group in group_by_line(keys, tolerance)
+    ]
+    return tuple(np.vstack(rows) for rows in zip(*parts, strict=True)) if parts else neurons
 
 
-def along(vectors: np.ndarray) -> np.ndarray:
-    """Coordinates of rows on one line, in units of the first."""
-    return vectors @ vectors[0] / (vectors[0] @ vectors[0])
+def combine_reads(neurons: NeuronRows, tolerance: float) -> NeuronRows:
+    """Combine neurons of equal s and D: their reads add up to one symmetric matrix."""
+
+    def rule(members: NeuronRows, weight: np.ndarray) -> NeuronRows:
+        W_m, W_x, s, D = members
+        reads = symmetric_part(np.einsum("i,ia,ib->ab", weight, W_m, W_x))
+        _, m, x = eigen_gates(reads[None], tolerance)
+        first = np.zeros(len(m), int)
+        return (m, x, s[first], D[first]) if len(m) < len(weight) else members
+
+    s, D = neurons[SIDE], neurons[OUT]
+    outer = np.einsum("ia,ib->iab", s, D).reshape(len(s), s.shape[1] * D.shape[1])
+    return combine_groups(neurons, outer, tolerance, rule)
 
 
-def flattened(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return np.einsum("ia,ib->iab", left, right).reshape(len(left), -1)
+def combine_products(neurons: NeuronRows, tolerance: float) -> NeuronRows:
+    """Combine neurons of equal reads: their D_i s_iᵀ add up to one matrix."""
 
-
-def combine_reads(neurons: Neurons, tolerance: float) -> Neurons:
-    """Equal s and D: one symmetric matrix of reads."""
-    W_m, W_x, s, D = neurons
-    made: list[Neurons] = []
-    for group in alike(flattened(s, D), tolerance) if len(s) else []:
-        weight = along(flattened(s, D)[group])
-        half = np.einsum("i,ia,ib->ab", weight, W_m[group], W_x[group])
-        _, m, x = eigen_gates(((half + half.T) / 2)[None], tolerance)
-        if len(m) < len(group):
-            first = group[:1].repeat(len(m))
-            made.append((m, x, s[first], D[first]))
-        else:
-            made.append(tuple(one[group] for one in neurons))
-    return stack(made, neurons)
-
-
-def combine_products(neurons: Neurons, tolerance: float) -> Neurons:
-    """Equal reads: one matrix of outputs and side gates."""
-    W_m, W_x, s, D = neurons
-    reads = scaled_reads(W_m, W_x)
-    made: list[Neurons] = []
-    for group in alike(reads, tolerance) if len(s) else []:
-        left, values, right = np.linalg.svd(
-            np.einsum("i,io,ic->oc", along(reads[group]), D[group], s[group]), full_matrices=False
-        )
+    def rule(members: NeuronRows, weight: np.ndarray) -> NeuronRows:
+        W_m, W_x, s, D = members
+        matrix = np.einsum("i,io,ic->oc", weight, D, s)
+        left, values, right = np.linalg.svd(matrix, full_matrices=False)
         rank = int(np.sum(values > tolerance * values[0])) if values[0] > 0 else 0
-        if rank < len(group):
-            first = group[:1].repeat(rank)
-            made.append((W_m[first], W_x[first], right[:rank], (left[:, :rank] * values[:rank]).T))
-        else:
-            made.append(tuple(one[group] for one in neurons))
-    return stack(made, neurons)
+        first = np.zeros(rank, int)
+        combined = (W_m[first], W_x[first], right[:rank], (left[:, :rank] * values[:rank]).T)
+        return combined if rank < len(weight) else members
+
+    return combine_groups(neurons, weighted_reads(neurons), tolerance, rule)
 
 
-def drop_dependent(neurons: Neurons, tolerance: float) -> Neurons:
-    """Equal s, or equal D: reads that depend on others hand their other factor to them."""
-    for shared, other in ((2, 3), (3, 2)):
-        made: list[Neurons] = []
-        for group in alike(neurons[shared], tolerance) if len(neurons[0]) else []:
-            reads = scaled_reads(neurons[0][group], neurons[1][group])
+def drop_dependent(neurons: NeuronRows, tolerance: float) -> NeuronRows:
+    """Drop neurons of equal s, or equal D, whose reads depend on the others' reads."""
+    for shared, third in ((SIDE, OUT), (OUT, SIDE)):
+
+        def rule(
+            members: NeuronRows, weight: np.ndarray, shared: int = shared, third: int = third
+        ) -> NeuronRows:
+            reads = weighted_reads(members)
             values = np.linalg.svd(reads, compute_uv=False)
             rank = int(np.sum(values > tolerance * values[0]))
-            chosen = pick(reads, rank)
-            if chosen is None or rank == len(group):
-                made.append(tuple(one[group] for one in neurons))
-                continue
-            weight = along(neurons[shared][group])
+            chosen = spanning_rows(reads, rank)
+            if chosen is None or rank == len(weight):
+                return members
             mixing = reads @ np.linalg.pinv(reads[chosen])
-            parts = [one[group][chosen] for one in neurons]
-            parts[shared] = neurons[shared][group[:1].repeat(rank)]
-            parts[other] = mixing.T @ (weight[:, None] * neurons[other][group])
-            made.append(tuple(parts))
-        neurons = alive(stack(made, neurons))
+            parts = [rows[chosen] for rows in members]
+            parts[shared] = members[shared][np.zeros(rank, int)]
+            parts[third] = mixing.T @ (weight[:, None] * members[third])
+            return tuple(parts)
+
+        neurons = live_neurons(combine_groups(neurons, neurons[shared], tolerance, rule))
     return neurons
 
 
-def scaled_reads(W_m: np.ndarray, W_x: np.ndarray) -> np.ndarray:
-    """Products as vectors with the inner product of symmetric matrices."""
-    rows, columns = upper(W_m.shape[1])
-    return symmetric_products(W_m, W_x) * np.where(rows == columns, 1.0, np.sqrt(0.5))
-
-
-def stack(made: Sequence[Neurons], like: Neurons) -> Neurons:
-    if not made:
-        return like
-    return tuple(np.vstack([one[i] for one in made]) for i in range(4))
+def weighted_reads(neurons: NeuronRows) -> np.ndarray:
+    """Return products w_m wₓᵀ as vectors with the inner product of symmetric matrices."""
+    W_m, W_x = neurons[:2]
+    return symmetric_products(W_m, W_x) * entry_weights(W_m.shape[1])

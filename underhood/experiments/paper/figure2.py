@@ -25,7 +25,7 @@ import numpy as np
 from underhood.analysis import merge, polish, prune, reduce
 from underhood.analysis.forms.norms import entry_moments
 from underhood.analysis.forms.quadratic import entry_degrees, quadratic_form
-from underhood.analysis.reading.probes import filling
+from underhood.analysis.reading.probes import memory_filling
 from underhood.common.decay import kinds
 from underhood.common.float64 import in_float64
 from underhood.experiments.paper.table1 import task_loss
@@ -83,7 +83,7 @@ def run(setting: Setting) -> Outcome:
     arrays["kernels"], arrays["merging"] = pictures[shown].kernels, pictures[shown].merging
     arrays["steps"], arrays["losses"] = students.run.steps, students.run.losses
     least = pictures[shown].reduced or pictures[shown].pruned
-    memory = filling(least, students.task.attention, time=FILLED)
+    memory = memory_filling(least, students.task.attention, time=FILLED)
     arrays |= {f"memory/{name}": array for name, array in vars(memory).items()}
     notes = (
         f"The picture shows seed {shown}, the first whose counts are the medians, or else the "

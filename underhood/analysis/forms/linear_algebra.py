@@ -1,0 +1,55 @@
+"""Linear algebra that the whole analysis shares: symmetric matrices, decayed sums, lines."""
+
+from functools import cache
+
+import numpy as np
+
+
+@cache
+def upper(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and columns of the entries on and above the diagonal."""
+    rows, columns = np.triu_indices(size)
+    # All callers get the same arrays.
+    rows.flags.writeable = columns.flags.writeable = False
+    return rows, columns
+
+
+def symmetric_part(matrices: np.ndarray) -> np.ndarray:
+    """Return ½(A + Aᵀ) over the last two axes."""
+    return (matrices + matrices.swapaxes(-1, -2)) / 2
+
+
+def decayed_sums(decay: np.ndarray | float, written: np.ndarray, axis: int = 1) -> np.ndarray:
+    """Return h_t = λ h_{t−1} + written_t for all t; λ broadcasts over what follows the axis."""
+    states = written.copy()
+    in_time = np.moveaxis(states, axis, 0)
+    for t in range(1, len(in_time)):
+        in_time[t] += decay * in_time[t - 1]
+    return states
+
+
+def decay_slopes(decay: np.ndarray | float, states: np.ndarray) -> np.ndarray:
+    """Return dh_t/dλ of decayed sums h [sequences, time, …]."""
+    earlier = np.concatenate([np.zeros_like(states[:, :1]), states[:, :-1]], axis=1)
+    return decayed_sums(decay, earlier)
+
+
+def group_by_line(vectors: np.ndarray, tolerance: float) -> list[np.ndarray]:
+    """Return groups of row numbers: rows of length 1 within `tolerance` of one line."""
+    if not len(vectors):
+        return []
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    left = np.arange(len(unit))
+    groups = []
+    while len(left):
+        apart = unit[left] - np.outer(unit[left] @ unit[left[0]], unit[left[0]])
+        near = np.linalg.norm(apart, axis=1) < tolerance
+        near[0] = True
+        groups.append(left[near])
+        left = left[~near]
+    return groups
+
+
+def line_coordinates(vectors: np.ndarray) -> np.ndarray:
+    """Return the coordinates of rows on one line, in units of the first row."""
+    return vectors @ vectors[0] / (vectors[0] @ vectors[0])
