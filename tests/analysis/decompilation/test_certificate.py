@@ -16,8 +16,12 @@ from underhood.analysis.decompilation.bounds import one_token_bound, two_token_b
 from underhood.analysis.decompilation.lags import COARSE, FINE, Spacing, lag_nodes
 from underhood.analysis.decompilation.rounding import rounding_bound
 from underhood.analysis.forms.linear_algebra import upper
-from underhood.analysis.forms.quadratic import QuadraticForm, products, quadratic_form
-from underhood.analysis.forms.quadratic import symmetric_products as reads_of
+from underhood.analysis.forms.quadratic import (
+    QuadraticForm,
+    products,
+    quadratic_form,
+    symmetric_products as reads_of,
+)
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

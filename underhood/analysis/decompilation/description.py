@@ -7,7 +7,7 @@ import numpy as np
 from underhood.analysis.decompilation.decompiling import Decompilation
 from underhood.common.files import Json
 from underhood.common.numbers import finite_or_none
-from underhood.constructions.sources.heads import rank
+from underhood.constructions.sources.heads import numerical_rank
 
 # Facts that have a table of their own, or none.
 NOT_IN_VERDICT = ("roles", "certificate", "W_V", "M")
@@ -25,7 +25,9 @@ def decompilation_facts(result: Decompilation, radius: float, time: int) -> Json
         "roles": dict(Counter(role.kind for role in result.neurons)),
         "d_in": attention.d_in,
         "d_out": attention.d_out,
-        "rank_V": rank(np.linalg.svd(V, compute_uv=False), V.shape, float(np.finfo(float).eps)),
+        "rank_V": numerical_rank(
+            np.linalg.svd(V, compute_uv=False), V.shape, float(np.finfo(float).eps)
+        ),
         "rank_M": len(K),
         "biases": attention.b_V is not None,
         "decay": None if attention.decay is None else np.asarray(attention.decay).tolist(),

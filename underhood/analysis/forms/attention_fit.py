@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.constructions.sources.heads import rank
+from underhood.constructions.sources.heads import numerical_rank
 from underhood.layers import LinearAttention
 
 MOST_TURNS = 2000
@@ -101,7 +101,7 @@ def attention_from(
     tolerance  smaller singular values count as 0, as a share of the largest
     """
     left, values, right = np.linalg.svd(M)
-    keys = rank(values, M.shape, float(np.finfo(float).eps), tolerance * float(values[0]))
+    keys = numerical_rank(values, M.shape, float(np.finfo(float).eps), tolerance * float(values[0]))
     scale = np.sqrt(values[:keys])[:, None]
     weights = (V, scale * left[:, :keys].T, scale * right[:keys])
     extra = dict(zip(("b_V", "b_K", "b_Q"), (W[:, -1] for W in weights), strict=True))
