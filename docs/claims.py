@@ -42,7 +42,7 @@ ROWS = (
     Row("figure2", "Pruning leaves the construction's neurons", "neurons", "neurons left of 100"),
     Row(
         "figure3a",
-        "Learning needs little more than theory's neurons",
+        "Learning needs few more neurons than the construction",
         "fall, neurons",
         "neurons where the loss falls",
     ),
@@ -54,7 +54,7 @@ ROWS = (
     ),
     Row(
         "figure3c",
-        "In-context regression needs theory's neurons",
+        "In-context regression needs about the construction's size",
         "fall, neurons",
         "neurons where the loss falls",
     ),
@@ -94,7 +94,7 @@ ROWS = (
         "two layers = gated RNN, error at order 3",
         "largest error, order 3",
     ),
-    Row("reverse", "Attention can be a gated RNN", "gated RNN, two layers", "largest error"),
+    Row("reverse", "Attention can compute a gated RNN", "gated RNN, two layers", "largest error"),
     Row("optimal_step", "The best gradient step has a formula", "Monte Carlo", "step size"),
     Row("recall_gated", "Recall takes one neuron per answer", "memory", "memory neurons"),
     Row(

@@ -118,7 +118,7 @@ def test_imports_point_one_way(path):
         ("layers/gru.py", "from .. import tasks"),
         ("layers/gru.py", "def later():\n    from underhood.cli import main"),
         ("layers/gru.py", "import importlib\nimportlib.import_module('underhood.report')"),
-        ("constructions/gru.py", "from underhood.tasks import TeacherStudent"),
+        ("constructions/targets/gru.py", "from underhood.tasks import TeacherStudent"),
         ("tasks/recall.py", "from underhood.constructions import compile"),
         ("training/recipes.py", "from underhood.constructions import compile"),
         ("training/recipes.py", "from underhood.analysis import prune"),

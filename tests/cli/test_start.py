@@ -125,7 +125,7 @@ def interrupted(folder):
         lines = [
             line for line in said.splitlines() if not re.match(r"(?!underhood)[a-z0-9_]+: ", line)
         ]
-        kept = "; what is done is kept, and --resume goes on" if "reproduce" in words else ""
+        kept = "; finished work is kept; continue with --resume" if "reproduce" in words else ""
         message = [f"underhood: interrupted{kept}."]
         assert (process.returncode, lines) in [(130, message), (0, [])]
         return process.returncode

@@ -154,13 +154,13 @@ def test_two_interrupts_are_one(tmp_path) -> None:
             process.send_signal(signal.SIGINT)
         said = process.stderr.read()
     assert process.returncode == 130
-    assert said == "underhood: interrupted; what is done is kept, and --resume goes on.\n"
+    assert said == "underhood: interrupted; finished work is kept; continue with --resume.\n"
 
 
 def test_a_page_of_somebody_else_is_not_replaced(tmp_path, capsys) -> None:
     (tmp_path / "report.html").write_text("<html>mine</html>")
     assert main(["reproduce", "reverse", "--scale", "smoke", "--out", str(tmp_path)]) == 2
-    assert "report.html is no report of ours; move it" in capsys.readouterr().err
+    assert "was not written by underhood; move it" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text() == "<html>mine</html>"
 

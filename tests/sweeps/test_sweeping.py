@@ -205,7 +205,7 @@ BAD = {
     "sweep wrong.py": "Study: students is a dictionary",
     "sweep mine.py --engine ray": "--engine is local or dask",
     "sweep mine.py --workers 2": "--workers is for --engine dask",
-    "sweep mine.py --most 0": "--most must be at least 1",
+    "sweep mine.py --most 0": "--most is 0; give a whole number of at least 1",
     "sweep mine.py --out mine.py": "is a file",
     "sweep mine.py --out foreign": "holds other files",
     "sweep mine.py --engine dask --address tcp://10.0.0.1:1": "neither loopback nor protected",

@@ -28,9 +28,9 @@ class EngineOptions:
     workers: Maybe[int] = None
     """dask: start this many workers on this machine."""
     address: Maybe[str] = None
-    """dask: use a scheduler that runs already, tls://HOST:PORT or tcp://127.0.0.1:PORT."""
+    """dask: use a running scheduler, tls://HOST:PORT or tcp://127.0.0.1:PORT."""
     jobqueue: Maybe[Path] = None
-    """dask: start workers as jobs of Slurm, PBS and others, as this YAML file says
+    """dask: start workers as jobs of Slurm, PBS or others, configured by this YAML file
     (docs/cluster.md)."""
     needs: Maybe[str] = None
     """dask: use only workers that advertise this resource (gpu, cpu, or a custom name)."""

@@ -15,11 +15,11 @@ from underhood.common.errors import BadInput, in_words
 # (tyro reads them) and a method run() that returns the exit status.
 COMMANDS = {
     "list": "List the experiments that can be reproduced.",
-    "reproduce": "Redo results of the paper and judge them by their rules.",
+    "reproduce": "Repeat experiments of the paper and judge the results.",
     "report": "Turn the result files in a folder into one page, and into figures for print.",
     "sweep": "Train the students of a study of your own; finished students are kept.",
     "compile": "Compile attention weights, or a gated RNN, into a recurrent network.",
-    "decompile": "Find the attention that a gated RNN computes; status 1 if there is none.",
+    "decompile": "Find the attention that a gated RNN computes; exit status 1 if there is none.",
     "inspect": "Show what is in a file: layers, sizes, roles, and a picture of every matrix.",
 }
 

@@ -21,7 +21,7 @@ class Decompile:
     output: Annotated[Maybe[Path], tyro.conf.arg(aliases=["-o"])] = None
     """Where to write the attention; by default it is only printed."""
     tolerance: float = 1e-3
-    """Largest share of the function that may be left over if it is to count as attention."""
+    """Largest residual of a network that counts as attention."""
     biases: str = "auto"
     """Whether the attention may have biases: auto (only if they explain more), yes or no."""
     radius: float = 2.0

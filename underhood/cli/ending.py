@@ -9,8 +9,8 @@ from types import CodeType, FrameType
 
 # What an interrupted command leaves behind.
 KEPT = {
-    "reproduce": "; what is done is kept, and --resume goes on",
-    "sweep": "; what is done is kept, and the same command goes on",
+    "reproduce": "; finished work is kept; continue with --resume",
+    "sweep": "; finished work is kept; continue with the same command",
 }
 
 

@@ -16,13 +16,13 @@ class Reproduce(EngineOptions):
     names: tyro.conf.Positional[tuple[str, ...]] = ("all",)
     """Names of experiments (underhood list shows them), or all."""
     scale: str = "quick"
-    """smoke (seconds; tests the plumbing, never a verdict), quick (two CPU cores) or paper."""
+    """smoke (seconds; only checks that everything runs), quick (two CPU cores) or paper (GPU)."""
     out: Maybe[Path] = None
     """Folder for the result files; by default results/SCALE."""
     seeds: Maybe[int] = None
-    """Sources or seeds per number; by default what the experiment sets."""
+    """Number of seeds (for constructions: of random sources); by default set by the experiment."""
     resume: bool = False
-    """Keep results that this commit has finished, and continue interrupted training."""
+    """Keep results that this commit has finished; interrupted training always continues."""
     strict: bool = False
     """Exit with status 1 if a claim differs."""
 
@@ -56,7 +56,6 @@ class Reproduce(EngineOptions):
                 self.seeds,
                 out,
                 resume=self.resume,
-                # In this process a run trains as one, and goes on from its own checkpoints.
                 engine=engine,
             )
         screen = console()

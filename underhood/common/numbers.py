@@ -59,7 +59,7 @@ def number_problems(
 def share_problems(**values: Any) -> list[str]:  # Any: see above
     """List what stops the named values from being shares: 0 or more, and less than 1."""
     return [
-        f"{name} is {value!r}; give a share from 0 to 1"
+        f"{name} is {value!r}; give a share of at least 0 and below 1"
         for name, value in values.items()
         if not isinstance(value, int | float | np.number) or not 0 <= value < 1
     ]

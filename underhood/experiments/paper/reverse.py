@@ -2,7 +2,7 @@
 
 Judged: a diagonal linear RNN as one head, and a gated RNN as two layers with one head per neuron
 and one per gate output. A gate of several units takes one head per unit, and not one head as the
-paper's sentence may be read; the proof is in `constructions/reverse.py`.
+paper's sentence may be read; the proof is in `constructions/targets/decayed_attention.py`.
 """
 
 import jax

@@ -1,4 +1,4 @@
-// Attention { W_V, W_K, W_Q } → gated RNN: the forms of constructions/factors.py and minimal.py,
+// Attention { W_V, W_K, W_Q } → gated RNN: the forms of constructions/sources/factors.py and minimal.py,
 // for one head without biases or decay.
 //
 // y_t = D((R_m m_t) ⊙ (R_q q_t)),  m_p(t) = Σ_{s≤t} (value_p·x_s)(key_p·x_s),  q = Q x

@@ -169,7 +169,7 @@ function completeBasis(vectors, n) {
   return basis;
 }
 
-// How many singular values are not rounding: `rank` in constructions/source.py.
+// How many singular values are not rounding: `numerical_rank` in constructions/sources/heads.py.
 export function numericalRank(s, A, floor = 0) {
   if (s.length === 0) return 0;
   const threshold = Math.max(Math.max(A.rows, A.columns) * FLOAT_EPS * s[0], floor);
