@@ -22,7 +22,6 @@ from underhood.constructions.sources.factors import (
     Block,
     Factors,
     assemble,
-    block_diagonal,
     drop_idle_queries,
     join_heads,
     matrix_rank,
@@ -100,7 +99,7 @@ def minimal_block(
         values=np.concatenate([shared.values, A.T[i]]),
         keys=np.concatenate([shared.keys, B.T[j]]),
         pairs=shared.pairs + pairs,
-        R_m=block_diagonal([shared.R_m, np.eye(len(pairs))]),
+        R_m=scipy.linalg.block_diag(shared.R_m, np.eye(len(pairs))),
         R_q=np.concatenate([shared.R_q @ C.T, B.T[j]]),
         D=np.hstack([shared.D, L[:, i]]),
     )

@@ -12,8 +12,9 @@ gated RNN is two layers of decayed attention, exactly.
 
 import numpy as np
 
+from underhood.constructions.construction import Construction
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import as_gated_rnn, product_roles
 from underhood.layers import Affine, GatedRNN, LinearAttention, MultiHead, Stack
 
@@ -24,7 +25,7 @@ class ToDecayedAttention(Target):
     name = "decayed_attention"
     from_attention = from_gated_rnn = (2,)
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         rnn, roles = as_gated_rnn(plan)
         stack = two_attention_layers(rnn)
         return plan.finish(stack, (roles + product_roles(rnn))[: stack.neurons])

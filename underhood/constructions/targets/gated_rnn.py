@@ -12,11 +12,11 @@ cannot hold attention directly compile this network instead.
 
 import numpy as np
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import constant_rows
 from underhood.constructions.sources.factors import Factors, normalised, power_of_two
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.layers import GatedRNN
 
 
@@ -27,7 +27,7 @@ class ToGatedRNN(Target):
     from_attention = (1,)
     not_from_gated_rnn = "The source is a gated RNN already."
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         return plan.finish(*as_gated_rnn(plan))
 
 

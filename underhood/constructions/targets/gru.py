@@ -32,12 +32,12 @@ from functools import partial
 
 import numpy as np
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import distinct, input_gates, output_gates
 from underhood.constructions.products.product import OPEN, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import normalised, power_of_two
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.constructions.targets.gru_rows import HOLD, GRURows
 from underhood.constructions.targets.gru_single import cubic_scale_for, one_gru_layer
@@ -60,7 +60,7 @@ class ToGRU(Target):
             return []
         return ["One GRU layer only sums (λ = 1), so the source must not decay; use layers=2."]
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         if plan.layers == 1:
             factors = normalised(plan.factors(direct_reads=True))
             product = plan.product(gru_epsilon, lambda n: (6 * n + 2) * len(factors.values))

@@ -23,11 +23,11 @@ from functools import partial
 import numpy as np
 
 from underhood.common.decay import nu_from_decay
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import Gates, input_gates, output_gates
 from underhood.constructions.products.product import Product, sigmoid_epsilon
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.layers import LRU, Affine, GatedRNN, Stack
 
@@ -44,7 +44,7 @@ class ToLRU(Target):
     from_attention = from_gated_rnn = (2,)
     takes = ("form", "order", "epsilon")
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         rnn, roles = as_normalised_rnn(plan)
         product = plan.product(lru_epsilon)
         stack = two_lru_layers(rnn, product)

@@ -1,8 +1,9 @@
 """Gated RNN, and so attention → one LRU In-Out layer; `lru.py` has the derivation."""
 
+from underhood.constructions.construction import Construction
 from underhood.constructions.products.gates import input_gates, output_gates
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.constructions.targets.lru import (
     constant_embedding,
@@ -21,7 +22,7 @@ class ToLRUInOut(Target):
     from_attention = from_gated_rnn = (1,)
     takes = ("form", "order", "epsilon")
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         rnn, roles = as_normalised_rnn(plan)
         product = plan.product(lru_epsilon)
         weights = read_gated_rnn(rnn)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import Gates, constant_rows, input_gates, output_gates
 from underhood.constructions.products.product import (
     Product,
@@ -33,7 +33,7 @@ from underhood.constructions.products.product import (
     lagrange_at_zero,
 )
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import FORMS, Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import FORMS, Blueprint, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn
 from underhood.constructions.targets.lru import append_constant, real_recurrence
 from underhood.layers import Affine, GatedRNN, LRUInOutMLP, Stack
@@ -86,7 +86,7 @@ class ToLRUInOutMLP(Target):
             f"use activation={' or '.join(map(repr, SMOOTH))}."
         ]
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         rnn, _ = as_normalised_rnn(plan)
         activation = plan.activation or "gelu"
         product = plan.product(lambda order, eps: mlp_epsilon(order, eps, activation))

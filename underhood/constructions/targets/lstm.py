@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import (
     constant_rows,
     distinct,
@@ -32,7 +32,7 @@ from underhood.constructions.products.gates import (
 from underhood.constructions.products.product import OPEN, SHUT, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import Factors, normalised
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import as_normalised_rnn, extend, triples
 from underhood.constructions.targets.lru import input_pairs
 from underhood.layers import LSTM, Affine, GatedRNN, Stack
@@ -51,7 +51,7 @@ class ToLSTM(Target):
     from_gated_rnn = (2,)
     takes = ("form", "order", "epsilon")
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         if plan.layers == 1:
             factors = normalised(plan.factors(direct_reads=True))
             product = plan.product(

@@ -13,9 +13,10 @@ needed, as the paper says: the first has B from W_in and C = 2I, the second forg
 
 import numpy as np
 
+from underhood.constructions.construction import Construction
 from underhood.constructions.sources.factors import Factors
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import (
     as_gated_rnn,
     memory_roles,
@@ -35,7 +36,7 @@ class ToMamba(Target):
     from_attention = (1, 2)
     from_gated_rnn = (2,)
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         if plan.layers == 1:
             factors = plan.factors(direct_reads=True)
             return plan.finish(one_mamba_layer(factors, plan.source.d_in), memory_roles(factors))

@@ -10,10 +10,10 @@ Value rows that fade get channels ±v of their own with A = log λ.
 
 import numpy as np
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import constant_rows
 from underhood.constructions.sources.heads import Attention, numerical_rank
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import extend
 from underhood.constructions.targets.lru import append_constant
 from underhood.constructions.targets.mamba import FORGET
@@ -32,7 +32,7 @@ class ToMambaBlock(Target):
             return []
         return ["One Mamba block shares B and C between its channels: one head only."]
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         assert plan.attention is not None
         return plan.finish(*one_block(plan.attention))
 
