@@ -33,7 +33,7 @@ from underhood.constructions.products.product import OPEN, SHUT, Product, sigmoi
 from underhood.constructions.sources.factors import Factors, normalised
 from underhood.constructions.sources.heads import read_gated_rnn
 from underhood.constructions.target import Blueprint, Target
-from underhood.constructions.targets.gated_rnn import as_normalised_rnn, extend, triples
+from underhood.constructions.targets.gated_rnn import as_gated_rnn, extend, triples
 from underhood.constructions.targets.lru import input_pairs
 from underhood.layers import LSTM, Affine, GatedRNN, Stack
 
@@ -58,7 +58,7 @@ class ToLSTM(Target):
                 one_layer_epsilon, lambda n: len(factors.values) * (n * n + 2 * n)
             )
             return plan.finish(*one_lstm_layer(factors, plan.source.d_in, product), product)
-        rnn, _ = as_normalised_rnn(plan)
+        rnn, _ = as_gated_rnn(plan, unit=True)
         product = plan.product(
             two_layer_epsilon, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width)
         )
@@ -71,35 +71,24 @@ def one_lstm_layer(factors: Factors, d_in: int, product: Product) -> tuple[Stack
     value, key, query = triples(factors, d_in)
     kappa, rho = (lengths(rows)[:, None] for rows in (key, query))
     first, where = distinct(np.column_stack([value, factors.decay]))
-    v = len(first)
     none = np.zeros_like(value)
-    e = product.scales
+    # The pairs (a, b) of A, B and C; n stands for the zero gate.
+    pairs = [(a, b) for a in range(n) for b in range(n)]
+    pairs += [(a, n) for a in range(n)] + [(n, b) for b in range(n)]
     # Rows of (value, input gate, output gate), in the order A, B, C, E.
-    values = np.concatenate([np.tile(value, (n * n + 2 * n, 1)), value[first]])
-    inputs = np.concatenate(
-        [e[a] * key / kappa for a in range(n) for _ in range(n)]
-        + [e[a] * key / kappa for a in range(n)]
-        + [none] * n
-        + [none[first]]
-    )
-    outputs = np.concatenate(
-        [e[b] * query / rho for _ in range(n) for b in range(n)]
-        + [none] * n
-        + [e[b] * query / rho for b in range(n)]
-        + [none[first]]
-    )
-    decay = np.concatenate([np.tile(factors.decay, n * n + 2 * n), factors.decay[first]])
+    values = np.concatenate([np.tile(value, (len(pairs), 1)), value[first]])
+    gates_in = [*(scale * key / kappa for scale in product.scales), none]
+    gates_out = [*(scale * query / rho for scale in product.scales), none]
+    inputs = np.concatenate([gates_in[a] for a, _ in pairs] + [none[first]])
+    outputs = np.concatenate([gates_out[b] for _, b in pairs] + [none[first]])
+    decay = np.concatenate([np.tile(factors.decay, len(pairs)), factors.decay[first]])
     weighted = factors.D * (kappa * rho)[:, 0] / small
-    w, total = product.weights, np.sum(product.weights)
-    shared = np.zeros((weighted.shape[0], v))
+    total = np.sum(product.weights)
+    shared = np.zeros((len(weighted), len(first)))
     np.add.at(shared.T, where, total**2 * weighted.T)
-    readout = np.hstack(
-        [w[a] * w[b] * weighted for a in range(n) for b in range(n)]
-        + [-w[a] * total * weighted for a in range(n)]
-        + [-w[b] * total * weighted for b in range(n)]
-        + [shared]
-    )
-    order = cancelling_order(n, where, v)
+    w = [*product.weights, -total]
+    readout = np.hstack([*(w[a] * w[b] * weighted for a, b in pairs), shared])
+    order = cancelling_order(n, where, len(first))
     layer = lstm(f=logit(decay[order]), c=small * values[order], g=inputs[order], o=outputs[order])
     labels = factors.memory_labels
     roles = [Role("memory", f"{kv} A{a}{b}") for a in range(n) for b in range(n) for kv in labels]
