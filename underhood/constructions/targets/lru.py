@@ -34,6 +34,8 @@ from underhood.layers import LRU, Affine, Layer, LRUInOut, Stack
 # exp(−100): a phase that is zero to the last bit.
 NO_PHASE = -100.0
 
+lru_epsilon = partial(sigmoid_epsilon, rounding=2.0, power=1)
+
 
 class ToLRU(Target):
     """Two LRU layers."""
@@ -60,7 +62,7 @@ class ToLRUInOut(Target):
 def build_lru(plan: Blueprint, *, layers: int) -> Construction:
     """Compute Eq. 2 in two LRU layers or in one LRU In-Out layer."""
     rnn, roles = as_gated_rnn(plan, unit=True)
-    product = plan.product(partial(sigmoid_epsilon, rounding=2.0, power=1))
+    product = plan.product(lru_epsilon)
     weights = read_gated_rnn(rnn)
     into = input_pairs(input_gates(rnn), product)
     out = output_pairs(output_gates(rnn), weights.D, product)

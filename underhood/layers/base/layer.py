@@ -127,9 +127,8 @@ def stream(layer: Layer, xs: Tokens) -> Outputs:
     """Run a layer token by token; the same function as `layer(xs)`, in constant memory."""
     layer.check_sequence(xs)
     # The state has the wider precision of the layer and the inputs.
-    state = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, xs)), layer.initial_state()
-    )
+    state = layer.initial_state()
+    state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, xs)), state)
     return jax.lax.scan(layer.step, state, xs)[1]
 
 

@@ -40,10 +40,8 @@ def problems_of(module: eqx.Module) -> list[str]:
         for dimension, size in zip(dimensions, value.shape, strict=True):
             expected, source = sizes.setdefault(dimension, (size, name))
             if size != expected:
-                problems.append(
-                    f"{name} has shape {tuple(value.shape)} but {dimension} is {expected} "
-                    f"in {source}"
-                )
+                given = f"{name} has shape {tuple(value.shape)}"
+                problems.append(f"{given} but {dimension} is {expected} in {source}")
     return problems
 
 
