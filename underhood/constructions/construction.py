@@ -85,5 +85,4 @@ class Construction:
 
 @eqx.filter_jit
 def run_batch(layer: Layer, xs: jax.Array) -> jax.Array:
-    """Run the layer over a batch of sequences."""
     return jax.vmap(layer)(xs)

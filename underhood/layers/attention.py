@@ -95,7 +95,6 @@ class LinearAttention(Layer):
         return causal_attention(*self.project(xs), self.decay, backend=backend)
 
     def project(self, xs: Float[Array, "*time d_in"]) -> tuple[Array, Array, Array]:
-        """Return values, keys and queries."""
         pairs = ((self.W_V, self.b_V), (self.W_K, self.b_K), (self.W_Q, self.b_Q))
         values, keys, queries = (xs @ W.T if b is None else xs @ W.T + b for W, b in pairs)
         return values, keys, queries

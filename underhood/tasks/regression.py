@@ -97,7 +97,6 @@ class InContextRegression(Task):
         return Batch(inputs, jnp.concatenate([half.targets, -half.targets])[:batch])
 
     def sequences(self, key: PRNGKeyArray, batch: int) -> Batch:
-        """Draw independent sequences."""
         x_key, W_key = jax.random.split(key)
         bound = math.sqrt(3)
         xs = jax.random.uniform(x_key, (batch, self.time, self.d_x), minval=-bound, maxval=bound)

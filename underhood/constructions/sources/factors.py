@@ -180,7 +180,6 @@ def compact(head: Head, direct_reads: bool) -> Factors:
 
 
 def invertible(W: np.ndarray, eps: float) -> bool:
-    """Tell whether a matrix is square and has full rank."""
     return W.shape[0] == W.shape[1] == matrix_rank(W, eps)
 
 

@@ -90,10 +90,8 @@ def normalised_rnn(rnn: GatedRNN) -> GatedRNN:
 
 
 def memory_roles(factors: Factors) -> tuple[Role, ...]:
-    """Return a role per memory variable."""
     return tuple(Role("memory", label) for label in factors.memory_labels)
 
 
 def product_roles(rnn: GatedRNN) -> tuple[Role, ...]:
-    """Return a role per output gate."""
     return tuple(Role("product", f"gate[{p}]") for p in range(rnn.gate_width))

@@ -46,7 +46,6 @@ class GRURows:
         readout[np.arange(len(at)), at] = -1 / scale
 
     def layer(self) -> GRU:
-        """Return the finished layer."""
         hidden, width = self.U_h.shape
         assert len(self.roles) == hidden, "every neuron has a role"
         weights = {name: getattr(self, name) for name in ("U_h", "V_h", "b_h", "U_z", "V_z", "b_z")}

@@ -29,9 +29,8 @@ def cubic_scale_for(order: int, eps: float) -> float:
     # |coefficients| of z⁵, z⁷, … in tanh over that of z³, from its poles at ±iπ/2.
     ratio = 3 * 2 * (2 / np.pi) ** (2 * order + 4)
     truncation = 0.217 * 77.0**order * ratio * np.prod((np.arange(1, order + 1) / order) ** 2)
-    return balanced(
-        order, eps, truncation=float(truncation), rounding=0.027 * amplification(order, 2), power=2
-    )
+    rounding = 0.027 * amplification(order, 2)
+    return balanced(order, eps, truncation=float(truncation), rounding=rounding, power=2)
 
 
 def one_gru_layer(

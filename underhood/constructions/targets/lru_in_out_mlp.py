@@ -97,14 +97,10 @@ class ToLRUInOutMLP(Target):
 def mlp_epsilon(order: int, eps: float, activation: str) -> float:
     """Balance truncation and rounding, which grows as ε⁻¹ only where φ(b) = 0: units are small."""
     curve = SMOOTH.get(activation, SMOOTH["gelu"])
-    vanishing = activation in ("gelu", "silu")
-    return balanced(
-        order,
-        eps,
-        truncation=curve.size * curve.growth**order,
-        rounding=0.3 * amplification(order) if vanishing else amplification(order) ** 2,
-        power=1 if vanishing else 2,
-    )
+    truncation, rounding = curve.size * curve.growth**order, amplification(order)
+    if activation in ("gelu", "silu"):
+        return balanced(order, eps, truncation=truncation, rounding=0.3 * rounding, power=1)
+    return balanced(order, eps, truncation=truncation, rounding=rounding**2, power=2)
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,7 @@ from functools import partial
 import numpy as np
 
 from underhood.constructions.construction import Construction, Role
-from underhood.constructions.products.gates import (
-    constant_rows,
-    distinct,
-    input_gates,
-    lengths,
-    output_gates,
-)
+from underhood.constructions.products import gates
 from underhood.constructions.products.product import OPEN, SHUT, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import Factors, normalised
 from underhood.constructions.sources.heads import read_gated_rnn
@@ -66,11 +60,10 @@ class ToLSTM(Target):
 
 
 def one_lstm_layer(factors: Factors, d_in: int, product: Product) -> tuple[Stack, tuple[Role, ...]]:
-    """Compute attention in one layer."""
     small, n = product.linear, product.order
     value, key, query = triples(factors, d_in)
-    kappa, rho = (lengths(rows)[:, None] for rows in (key, query))
-    first, where = distinct(np.column_stack([value, factors.decay]))
+    kappa, rho = (gates.lengths(rows)[:, None] for rows in (key, query))
+    first, where = gates.distinct(np.column_stack([value, factors.decay]))
     none = np.zeros_like(value)
     # The pairs (a, b) of A, B and C; n stands for the zero gate.
     pairs = [(a, b) for a in range(n) for b in range(n)]
@@ -135,11 +128,10 @@ def lstm(*, f: np.ndarray, c: np.ndarray, g: np.ndarray, o: np.ndarray) -> LSTM:
 
 
 def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, ...]]:
-    """Compute Eq. 2 in two layers."""
     small, n = product.linear, product.order
     weights = read_gated_rnn(rnn)
     decay = weights.decay
-    into, out = input_gates(rnn, split_bias=True), output_gates(rnn)
+    into, out = gates.input_gates(rnn, split_bias=True), gates.output_gates(rnn)
     p, passed, neuron = into.products, np.flatnonzero(into.constant), into.neuron
     first, _ = into.distinct_values(decay[neuron])
     # Layer 1: the scaled products, their copies behind a zero gate, and the constant rows.
@@ -149,7 +141,7 @@ def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role,
         f=logit(decay[neuron[rows]]),
         c=small * pairs.W_x,
         g=pairs.W_m,
-        o=constant_rows(len(rows), into.gate.shape[1], OPEN),
+        o=gates.constant_rows(len(rows), into.gate.shape[1], OPEN),
     )
     # R turns layer 1's outputs into ε_v h.
     R = pairs.R
@@ -165,7 +157,7 @@ def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role,
         f=np.full(len(candidates), SHUT),
         c=extend(candidates, len(rows)),
         g=extend(above_inputs, len(rows)),
-        o=constant_rows(len(candidates), len(rows) + 1, OPEN),
+        o=gates.constant_rows(len(candidates), len(rows) + 1, OPEN),
     )
     weighted = weights.D * out.size / small
     shared = np.zeros((len(weighted), len(first_out)))

@@ -84,7 +84,6 @@ def one_mamba_layer(factors: Factors, d_in: int) -> Mamba:
 
 
 def two_mamba_layers(rnn: GatedRNN) -> Stack:
-    """Compute Eq. 2 in two layers."""
     W_in_m, W_in_x, decay, W_out_m, W_out_x, D = read_gated_rnn(rnn)
     hidden, gated = rnn.neurons, rnn.gate_width
     below = mamba(

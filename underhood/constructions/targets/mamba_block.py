@@ -38,7 +38,6 @@ class ToMambaBlock(Target):
 
 
 def one_block(source: Attention) -> tuple[Stack, tuple[Role, ...]]:
-    """Compute one head of attention in one block."""
     head = source.heads[0]
     U, s, Vt = np.linalg.svd(head.M)
     d_k = numerical_rank(s, head.M.shape, head.eps, head.noise) if np.any(head.W_V) else 0

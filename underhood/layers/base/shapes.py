@@ -57,7 +57,6 @@ class AnnotatedArray(NamedTuple):
 # Reading annotations takes longer than the checks themselves.
 @cache
 def annotated_arrays(kind: type) -> tuple[AnnotatedArray, ...]:
-    """List the array fields of a class."""
     hints = typing.get_type_hints(kind)
     # Where the constructor takes λ and the layer stores ν, callers know the field as decay.
     takes_decay = "decay" in inspect.signature(kind).parameters

@@ -32,7 +32,6 @@ def named_arrays(layer: Layer) -> list[tuple[str, np.ndarray]]:
 
 
 def array_rows(layer: Layer) -> list[Json]:
-    """Return a row per array."""
     return [
         {
             "array": name,
