@@ -6,9 +6,8 @@ from jax.typing import DTypeLike
 
 from underhood.common.arrays import FLOATS, float_name
 from underhood.common.errors import BadInput, check_name
-from underhood.constructions.construction import Construction, Source
-from underhood.constructions.impossibility import ImpossibleConstruction
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.construction import Construction, ImpossibleConstruction, Source
+from underhood.constructions.target import Blueprint
 from underhood.constructions.targets.registry import TARGETS
 from underhood.layers import GatedRNN, LinearAttention, MultiHead
 
@@ -44,22 +43,18 @@ def compile(
     check_name("dtype", float_name(dtype), FLOATS)
     check_source(source, target)
     precision = FLOATS[float_name(dtype)]
-    asked = Blueprint(source, precision, form, order, epsilon, layers, activation)
+    asked = Blueprint(source, target, precision, form, order, epsilon, layers, activation)
     # Plan, or refuse with all reasons.
     plan = TARGETS[target].plan(asked)
     # Build.
-    built = build_network(TARGETS[target], plan)
-    # Name.
-    return Construction(
-        source=source,
-        target=target,
-        form=plan.form,
-        layer=built.layer,
-        roles=built.roles,
-        exact=built.product is None,
-        epsilon=None if built.product is None else built.product.epsilon,
-        order=None if built.product is None else built.product.order,
-    )
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return TARGETS[target].build(plan)
+    except BadInput:
+        # Sources are finite, so only an overflow makes a layer refuse its weights.
+        raise BadInput(
+            f"The source's weights are too large for {precision}; scale them down."
+        ) from None
 
 
 def check_source(source: object, target: str) -> None:
@@ -78,15 +73,3 @@ def check_source(source: object, target: str) -> None:
         raise BadInput(f"compile takes a LinearAttention, a MultiHead or a GatedRNN, not a {kind}.")
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(source)):
         raise BadInput("compile reads the weights themselves: call it outside jit, grad and vmap.")
-
-
-def build_network(target: Target, plan: Blueprint) -> BuiltNetwork:
-    """Build the network; refuse a source whose weights overflow on the way."""
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return target.build(plan)
-    except BadInput:
-        # Sources are finite, so only an overflow makes a layer refuse its weights.
-        raise BadInput(
-            f"The source's weights are too large for {plan.dtype}; scale them down."
-        ) from None

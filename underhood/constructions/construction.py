@@ -1,4 +1,4 @@
-"""What `compile` returns: the network, the role of each neuron, and its error."""
+"""What `compile` returns: the network, the role of each neuron, its error; or the refusal."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,10 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from underhood.common.errors import BadInput
 from underhood.constructions.sources.reference import reference
 from underhood.layers import GatedRNN, Layer, LinearAttention, MultiHead, Stack, parameter_count
+from underhood.layers.base.layer import Size
 
 Source = LinearAttention | MultiHead | GatedRNN
+
+
+class ImpossibleConstruction(BadInput):
+    """The request cannot be met; `reasons` says why, all of them at once."""
+
+    def __init__(self, request: str, reasons: list[str]):
+        self.reasons = tuple(reasons)
+        super().__init__(f"{request} is not possible: {' '.join(reasons)}")
 
 
 class Role(NamedTuple):
@@ -28,6 +38,10 @@ class Construction:
 
     An `exact` network differs from the source by rounding alone. The others use sigmoids as
     products (order and epsilon: `product.py`); `error` measures how exact they are.
+
+    neurons, gate_width  recurrent units and gate outputs over all layers
+    parameters           numbers in all arrays, zeros included
+    layers               recurrent layers one above the other
     """
 
     source: Source
@@ -42,36 +56,16 @@ class Construction:
     def __post_init__(self) -> None:
         assert len(self.roles) == self.layer.neurons, "one role per neuron"
 
+    neurons = Size(lambda self: self.layer.neurons)
+    gate_width = Size(lambda self: self.layer.gate_width)
+    parameters = Size(lambda self: parameter_count(self.layer))
+    layers = Size(lambda self: len(self.layer.layers) if isinstance(self.layer, Stack) else 1)
+
     @property
     def settings(self) -> dict[str, str | int | float | bool | None]:
         """How the network was made, as it is stored beside its weights."""
-        return {
-            "target": self.target,
-            "form": self.form,
-            "exact": self.exact,
-            "order": self.order,
-            "epsilon": self.epsilon,
-        }
-
-    @property
-    def neurons(self) -> int:
-        """Recurrent units over all layers."""
-        return self.layer.neurons
-
-    @property
-    def gate_width(self) -> int:
-        """Gate outputs over all layers."""
-        return self.layer.gate_width
-
-    @property
-    def parameters(self) -> int:
-        """Numbers in all arrays, zeros included."""
-        return parameter_count(self.layer)
-
-    @property
-    def layers(self) -> int:
-        """Recurrent layers one above the other."""
-        return len(self.layer.layers) if isinstance(self.layer, Stack) else 1
+        names = ("target", "form", "exact", "order", "epsilon")
+        return {name: getattr(self, name) for name in names}
 
     def error(self, *, key: PRNGKeyArray, length: int = 32, sequences: int = 16) -> float:
         """Return max|y − y_ref| / max(largest |y_ref|, 1) on fresh N(0, 1) sequences.
@@ -91,5 +85,4 @@ class Construction:
 
 @eqx.filter_jit
 def run_batch(layer: Layer, xs: jax.Array) -> jax.Array:
-    """Run the layer over a batch of sequences."""
     return jax.vmap(layer)(xs)

@@ -17,26 +17,18 @@ import numpy as np
 
 from underhood.common.errors import BadInput, check_name, refuse
 from underhood.common.numbers import number_problems, whole_problems
-from underhood.constructions.construction import Role, Source
-from underhood.constructions.impossibility import ImpossibleConstruction
+from underhood.constructions.construction import Construction, ImpossibleConstruction, Role, Source
 from underhood.constructions.products.product import Product
-from underhood.constructions.sources.factors import (
-    Factors,
-    compact,
-    full,
-    low_rank,
-    per_head,
-    reasons_against_compact,
-)
+from underhood.constructions.sources import factors as forms
 from underhood.constructions.sources.heads import Attention, read_attention
 from underhood.constructions.sources.minimal import minimal
 from underhood.layers import GatedRNN, Layer
 from underhood.layers.lru import ACTIVATIONS
 
-FORMS: dict[str, Callable[[Attention, bool], Factors]] = {
-    "full": per_head(full),
-    "compact": per_head(compact),
-    "low_rank": per_head(low_rank),
+FORMS: dict[str, Callable[[Attention, bool], forms.Factors]] = {
+    "full": forms.full,
+    "compact": forms.compact,
+    "low_rank": forms.low_rank,
     "minimal": minimal,
 }
 
@@ -46,17 +38,8 @@ SENSIBLE_NEURONS = 1500
 
 
 @dataclass(frozen=True)
-class BuiltNetwork:
-    """A finished network and a role per neuron; `product` if sigmoids were linearised."""
-
-    layer: Layer
-    roles: tuple[Role, ...]
-    product: Product | None = None
-
-
-@dataclass(frozen=True)
 class Blueprint:
-    """A source and the caller's choices; `Target.plan` fills in form and layers.
+    """A source, a target's name and the caller's choices; `Target.plan` fills in form and layers.
 
     dtype           precision of the network
     form            how attention is written as products
@@ -66,6 +49,7 @@ class Blueprint:
     """
 
     source: Source
+    target: str
     dtype: np.dtype
     form: str | None = None
     order: int | None = None
@@ -74,10 +58,9 @@ class Blueprint:
     activation: str | None = None
 
     def __post_init__(self) -> None:
-        if self.form is not None:
-            check_name("form", self.form, FORMS)
-        if self.activation is not None:
-            check_name("activation", self.activation, ACTIVATIONS)
+        for name, known in (("form", FORMS), ("activation", ACTIVATIONS)):
+            if getattr(self, name) is not None:
+                check_name(name, getattr(self, name), known)
         problems = [] if self.order is None else whole_problems(most=8, order=self.order)
         problems += [] if self.layers is None else whole_problems(most=2, layers=self.layers)
         if self.epsilon is not None:
@@ -94,7 +77,7 @@ class Blueprint:
         """Rounding in the network's precision."""
         return float(np.finfo(self.dtype).eps)
 
-    def factors(self, *, direct_reads: bool) -> Factors:
+    def factors(self, *, direct_reads: bool) -> forms.Factors:
         """Write the attention as memory, queries and products.
 
         direct_reads  every product reads one memory variable
@@ -122,14 +105,18 @@ class Blueprint:
 
     def finish(
         self, layer: Layer, roles: tuple[Role, ...], product: Product | None = None
-    ) -> BuiltNetwork:
-        """Give the network its precision; refuse weights that are not finite there."""
+    ) -> Construction:
+        """Give the network its precision; refuse weights that are not finite there.
+
+        product  what sigmoids were linearised by; None: the network is exact
+        """
         layer = jax.tree.map(
             lambda leaf: np.asarray(leaf, self.dtype) if eqx.is_inexact_array(leaf) else leaf, layer
         )
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(layer)):
             raise BadInput(f"The network's weights do not fit into {self.dtype}.")
-        return BuiltNetwork(layer, roles, product)
+        made = Construction(self.source, self.target, self.form, layer, roles, product is None)
+        return replace(made, epsilon=product.epsilon, order=product.order) if product else made
 
 
 class Target(ABC):
@@ -154,7 +141,7 @@ class Target(ABC):
         return "epsilon" in self.takes
 
     @abstractmethod
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         """Return the finished network."""
 
     def reasons_against(self, plan: Blueprint) -> list[str]:
@@ -189,7 +176,7 @@ class Target(ABC):
         elif asked.form is not None and "form" not in self.takes:
             reasons.append("form= has no meaning for this target, which holds x kᵀ whole.")
         elif asked.form == "compact" and asked.attention is not None:
-            reasons += reasons_against_compact(asked.attention)
+            reasons += forms.reasons_against_compact(asked.attention)
         given = [name for name in ("order", "epsilon") if getattr(asked, name) is not None]
         if given and not self.linearised:
             reasons.append(f"The target is exact, so {' and '.join(given)} cannot be set.")

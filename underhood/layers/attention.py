@@ -70,9 +70,8 @@ class LinearAttention(Layer):
         cls, *, d_in: int, key: PRNGKeyArray, d_v: int | None = None, d_k: int | None = None
     ) -> "LinearAttention":
         """Draw weights from N(0, 1/d_in); d_v and d_k are d_in unless given."""
-        d_v, d_k = (d_in if size is None else size for size in (d_v, d_k))
+        sizes = (d_in if size is None else size for size in (d_v, d_k, d_k))
         keys = jax.random.split(key, 3)
-        sizes = (d_v, d_k, d_k)
         return cls(*(gaussian(keys[i], rows, d_in) for i, rows in enumerate(sizes)))
 
     @property
@@ -96,7 +95,6 @@ class LinearAttention(Layer):
         return causal_attention(*self.project(xs), self.decay, backend=backend)
 
     def project(self, xs: Float[Array, "*time d_in"]) -> tuple[Array, Array, Array]:
-        """Return values, keys and queries."""
         pairs = ((self.W_V, self.b_V), (self.W_K, self.b_K), (self.W_Q, self.b_Q))
         values, keys, queries = (xs @ W.T if b is None else xs @ W.T + b for W, b in pairs)
         return values, keys, queries
@@ -175,9 +173,8 @@ class MultiHead(Layer):
         if self.alike:
             outputs = jax.vmap(lambda head: head(xs, backend=backend), out_axes=1)(self.stacked())
             return self.mix(outputs.reshape(xs.shape[0], self.d_heads))
-        return self.mix(
-            jnp.concatenate([head(xs, backend=backend) for head in self.heads], axis=-1)
-        )
+        outputs = jnp.concatenate([head(xs, backend=backend) for head in self.heads], axis=-1)
+        return self.mix(outputs)
 
     @property
     def alike(self) -> bool:

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.common.decay import decay_from_nu, nu_from_decay
+from underhood.common.decay import nu_from_decay
 from underhood.layers.base.layer import Size, append_one, axis_size, bilinear, gaussian
-from underhood.layers.base.recurrence import linear_recurrence, unrolled
-from underhood.layers.base.recurrent import RecurrentLayer, Written
+from underhood.layers.base.recurrence import unrolled
+from underhood.layers.base.recurrent import DiagonalLayer, RecurrentLayer, Written
 
 
 class BilinearGates(RecurrentLayer):
@@ -38,22 +38,17 @@ class BilinearGates(RecurrentLayer):
         missing = self.W_in_m.shape[1] == 0
         return ["W_in_m and W_in_x need a last column for the constant 1"] if missing else []
 
-    def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
+    def gate_in(self, us: Float[Array, "*time d_in"]) -> Written:
         """Return g_in; the constant 1 is appended here."""
-        return bilinear(self.W_in_m, self.W_in_x, append_one(jnp.asarray(xs)))
+        return bilinear(self.W_in_m, self.W_in_x, append_one(jnp.asarray(us)))
 
-    def gate_out(self, states: Float[Array, "*time hidden"]) -> Float[Array, "*time gated"]:
-        """Return g_out."""
-        return bilinear(self.W_out_m, self.W_out_x, states)
-
-    def write(self, us: Float[Array, "*time d_in"]) -> Written:
-        return self.gate_in(us)
+    write = gate_in
 
     def read(self, states: Written, us: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
-        return self.gate_out(states) @ self.D.T
+        return bilinear(self.W_out_m, self.W_out_x, states) @ self.D.T
 
 
-class GatedRNN(BilinearGates):
+class GatedRNN(BilinearGates, DiagonalLayer):
     """The paper's gated RNN with a diagonal recurrence."""
 
     W_in_m: Float[Weight, "hidden d_in_plus_1"]
@@ -92,16 +87,6 @@ class GatedRNN(BilinearGates):
             D=gaussian(keys[4], d_out, gated),
         )
 
-    @property
-    def decay(self) -> Weight:
-        return decay_from_nu(self.nu)
-
-    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
-        return jnp.asarray(self.decay) * state
-
-    def states(self, written: Written, *, backend: str | None = None) -> Written:
-        return linear_recurrence(jnp.asarray(self.decay), written, backend=backend)
-
 
 class DenseGatedRNN(BilinearGates):
     """The same gates around a full recurrent matrix: h_t = A h_{t−1} + g_in(x_t)."""
@@ -127,14 +112,9 @@ class DenseGatedRNN(BilinearGates):
         """Draw gates as GatedRNN does; A is diag(λ) plus noise of standard deviation noise/√n."""
         gate_key, noise_key = jax.random.split(key)
         diagonal = GatedRNN.init(d_in=d_in, hidden=hidden, gated=gated, d_out=d_out, key=gate_key)
-        return cls(
-            W_in_m=diagonal.W_in_m,
-            W_in_x=diagonal.W_in_x,
-            A=jnp.diag(diagonal.decay) + noise * gaussian(noise_key, hidden, hidden),
-            W_out_m=diagonal.W_out_m,
-            W_out_x=diagonal.W_out_x,
-            D=diagonal.D,
-        )
+        A = jnp.diag(diagonal.decay) + noise * gaussian(noise_key, hidden, hidden)
+        gates = ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "D")
+        return cls(A=A, **{name: getattr(diagonal, name) for name in gates})
 
     def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
         return state @ jnp.asarray(self.A).T

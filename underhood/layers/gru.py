@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, axis_size, random_gates, scan_steps, zeros
-from underhood.layers.base.shapes import Outputs, Token, Tokens
+from underhood.layers.base.layer import Layer, axis_size, random_gates, zeros
+from underhood.layers.base.shapes import Token
 
 
 class GRU(Layer):
@@ -38,10 +38,6 @@ class GRU(Layer):
     def init(cls, *, d_in: int, hidden: int, key: PRNGKeyArray) -> "GRU":
         """Draw matrices from N(0, 1/fan-in); biases are zero."""
         return cls(**random_gates(key, "rhz", d_in=d_in, hidden=hidden))
-
-    def __call__(self, xs: Tokens) -> Outputs:
-        self.check_sequence(xs)
-        return scan_steps(self, xs)
 
     def initial_state(self) -> Float[Array, " hidden"]:
         return zeros(self.neurons, like=self.U_r)

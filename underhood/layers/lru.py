@@ -18,10 +18,9 @@ import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.common.decay import decay_from_nu, nu_from_decay
+from underhood.common.decay import nu_from_decay
 from underhood.layers.base.layer import Size, axis_size, gaussian, zeros
-from underhood.layers.base.recurrence import linear_recurrence
-from underhood.layers.base.recurrent import RecurrentLayer
+from underhood.layers.base.recurrent import DiagonalLayer
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
@@ -32,10 +31,9 @@ ACTIVATIONS = {
 }
 
 
-class AbstractLRU(RecurrentLayer):
+class AbstractLRU(DiagonalLayer):
     """The complex recurrence of all three, between a gate before it and a gate after it."""
 
-    nu: eqx.AbstractVar[Float[Weight, " hidden"]]
     theta_log: eqx.AbstractVar[Float[Weight, " hidden"]]
     gamma_log: eqx.AbstractVar[Float[Weight, " hidden"]]
     B_re: eqx.AbstractVar[Float[Weight, "hidden u"]]
@@ -44,39 +42,22 @@ class AbstractLRU(RecurrentLayer):
     C_im: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
     D: eqx.AbstractVar[Float[Weight, "mixed u"]]
 
-    neurons = axis_size("nu", 0)
-
     @abstractmethod
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
         """Return the output, given ỹ."""
 
     @property
-    def decay(self) -> Weight:
-        """|λ|."""
-        return decay_from_nu(self.nu)
-
-    @property
     def eigenvalues(self) -> Complex[Array, " hidden"]:
-        """λ."""
         return jnp.asarray(self.decay) * jnp.exp(1j * jnp.exp(jnp.asarray(self.theta_log)))
 
     def write(self, us: Float[Array, "*time u"]) -> Complex[Array, "*time hidden"]:
         gamma = jnp.exp(jnp.asarray(self.gamma_log))
         return jax.lax.complex(gamma * (us @ self.B_re.T), gamma * (us @ self.B_im.T))
 
-    def carry(self, state: Complex[Array, "*batch hidden"]) -> Complex[Array, "*batch hidden"]:
-        return self.eigenvalues * state
-
-    def states(
-        self, written: Complex[Array, "time *batch hidden"], *, backend: str | None = None
-    ) -> Complex[Array, "time *batch hidden"]:
-        return linear_recurrence(self.eigenvalues, written, backend=backend)
-
     def read(
         self, states: Complex[Array, "*time hidden"], us: Float[Array, "*time u"]
     ) -> Float[Array, "*time d_out"]:
-        mixed = states.real @ self.C_re.T - states.imag @ self.C_im.T + us @ self.D.T
-        return self.after(mixed)
+        return self.after(states.real @ self.C_re.T - states.imag @ self.C_im.T + us @ self.D.T)
 
     def initial_state(self) -> Complex[Array, " hidden"]:
         real = zeros(self.neurons, like=self.nu)

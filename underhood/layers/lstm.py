@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, axis_size, random_gates, scan_steps, zeros
-from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
+from underhood.layers.base.layer import Layer, axis_size, random_gates, zeros
+from underhood.layers.base.shapes import Output, Token
 
 LSTMState = tuple[Float[Array, " hidden"], Float[Array, " hidden"]]
 
@@ -44,13 +44,8 @@ class LSTM(Layer):
         """Draw matrices from N(0, 1/fan-in); biases are zero."""
         return cls(**random_gates(key, "fcgo", d_in=d_in, hidden=hidden))
 
-    def __call__(self, xs: Tokens) -> Outputs:
-        self.check_sequence(xs)
-        return scan_steps(self, xs)
-
     def initial_state(self) -> LSTMState:
-        nothing = zeros(self.neurons, like=self.U_f)
-        return nothing, nothing
+        return (zeros(self.neurons, like=self.U_f),) * 2
 
     def step(self, state: LSTMState, x: Token) -> tuple[LSTMState, Output]:
         self.check_token(x)

@@ -59,9 +59,8 @@ class MambaBlock(Layer):
         """Draw weights from N(0, 1/fan-in); A_log and b_dt as in the reference implementation."""
         inner = 2 * d_in if inner is None else inner
         keys = jax.random.split(key, 9)
-        step = jnp.exp(
-            jax.random.uniform(keys[8], (inner,), minval=np.log(1e-3), maxval=np.log(1e-1))
-        )
+        low, high = np.log(1e-3), np.log(1e-1)
+        step = jnp.exp(jax.random.uniform(keys[8], (inner,), minval=low, maxval=high))
         return cls(
             W_in_u=gaussian(keys[0], inner, d_in),
             W_in_z=gaussian(keys[1], inner, d_in),
@@ -97,11 +96,8 @@ class MambaBlock(Layer):
         convolved = sum(self.conv[i] * padded[i : i + time] for i in range(width))
         u = jax.nn.silu(convolved + self.b_conv)
         decay, written, C = self.dynamics(u)
-        states = linear_recurrence(
-            decay.reshape(time, self.neurons),
-            written.reshape(time, self.neurons),
-            backend=backend,
-        )
+        flat = (array.reshape(time, self.neurons) for array in (decay, written))
+        states = linear_recurrence(*flat, backend=backend)
         return self.read(states.reshape(written.shape), C, u, xs)
 
     def initial_state(self) -> BlockState:

@@ -9,17 +9,15 @@ The query reaches the output through the side gate, so no neuron is spent on pas
 """
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.common.decay import decay_from_nu, nu_from_decay
+from underhood.common.decay import nu_from_decay
 from underhood.layers.base.layer import axis_size, bilinear, gaussian
-from underhood.layers.base.recurrence import linear_recurrence
-from underhood.layers.base.recurrent import RecurrentLayer, Written
+from underhood.layers.base.recurrent import DiagonalLayer, Written
 
 
-class SideGatedRNN(RecurrentLayer):
+class SideGatedRNN(DiagonalLayer):
     """A diagonal linear recurrence between an input gate and a gate on the side."""
 
     W_in_m: Float[Weight, "hidden d_in"]
@@ -30,7 +28,6 @@ class SideGatedRNN(RecurrentLayer):
 
     d_in = axis_size("W_in_m", 1)
     d_out = axis_size("D", 0)
-    neurons = axis_size("W_in_m", 0)
     gate_width = axis_size("W_side", 0)
 
     def __init__(self, *, W_in_m: Weight, W_in_x: Weight, decay: Weight, W_side: Weight, D: Weight):
@@ -50,22 +47,11 @@ class SideGatedRNN(RecurrentLayer):
             D=gaussian(keys[3], d_out, hidden),
         )
 
-    @property
-    def decay(self) -> Weight:
-        return decay_from_nu(self.nu)
-
-    def gate_in(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time hidden"]:
+    def gate_in(self, us: Float[Array, "*time d_in"]) -> Written:
         """Return g_in."""
-        return bilinear(self.W_in_m, self.W_in_x, xs)
+        return bilinear(self.W_in_m, self.W_in_x, us)
 
-    def write(self, us: Float[Array, "*time d_in"]) -> Written:
-        return self.gate_in(us)
-
-    def carry(self, state: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
-        return jnp.asarray(self.decay) * state
-
-    def states(self, written: Written, *, backend: str | None = None) -> Written:
-        return linear_recurrence(jnp.asarray(self.decay), written, backend=backend)
+    write = gate_in
 
     def read(self, states: Written, us: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
         return ((us @ self.W_side.T) * states) @ self.D.T

@@ -88,9 +88,8 @@ class Stack(Layer):
         ]
         if problems:
             return problems
-        parts: list[tuple[str, Affine | Layer | None]] = [("embed", self.embed)]
-        parts += [(f"layer {i}", layer) for i, layer in enumerate(self.layers)]
-        parts += [("readout", self.readout)]
+        layers = [(f"layer {i}", layer) for i, layer in enumerate(self.layers)]
+        parts = [("embed", self.embed), *layers, ("readout", self.readout)]
         there = [(name, part) for name, part in parts if part is not None]
         return [
             f"{giver} gives {gives.d_out} numbers but {taker} takes {takes.d_in}"

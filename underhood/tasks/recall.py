@@ -61,10 +61,6 @@ class AssociativeRecall(Task):
         return math.log(self.symbols)
 
     @property
-    def scale(self) -> float:
-        return self.zero_loss
-
-    @property
     def best_loss(self) -> float:
         """log(e + S − 1) − 1, at one score of 1 among zeros.
 
@@ -90,9 +86,8 @@ class AssociativeRecall(Task):
         query, target = (jnp.take_along_axis(drawn, asked, axis=1) for drawn in (xs, labels))
         # −1 is no symbol: its one-hot code is zero.
         nothing = jnp.full_like(query, -1)
-        if not self.between_tokens:
-            left, right = xs, labels
-        else:
+        left, right = xs, labels
+        if self.between_tokens:
             # x_1 y_1 x_2 y_2 …: every symbol but the last is followed by its right neighbour.
             ys = labels + self.symbols
             line = jnp.stack([xs, ys], axis=2).reshape(batch, 2 * self.pairs)

@@ -70,8 +70,7 @@ class InContextRegression(Task):
         if not isinstance(mirrored, bool):
             problems.append(f"mirrored is {mirrored!r}; give True or False")
         refuse(problems, about="InContextRegression")
-        self.mirrored = mirrored
-        self.d_x, self.d_y, self.pairs = int(d_x), int(d_y), int(pairs)
+        self.d_x, self.d_y, self.pairs, self.mirrored = int(d_x), int(d_y), int(pairs), mirrored
         self.variance = 1 / self.d_x if variance is None else float(variance)
 
     @property
@@ -79,15 +78,9 @@ class InContextRegression(Task):
         return self.variance * self.d_x / 2
 
     @property
-    def scale(self) -> float:
-        return self.zero_loss
-
-    @property
     def best_loss(self) -> float:
-        step = optimal_step(pairs=self.pairs, d_x=self.d_x)
-        return gradient_descent_loss(
-            step, pairs=self.pairs, d_x=self.d_x, weight_variance=self.variance
-        )
+        sizes = {"pairs": self.pairs, "d_x": self.d_x}
+        return gradient_descent_loss(optimal_step(**sizes), weight_variance=self.variance, **sizes)
 
     def best_attention(self) -> LinearAttention:
         """Return one optimal gradient step: keys and queries read x, values read η*y."""
@@ -104,7 +97,6 @@ class InContextRegression(Task):
         return Batch(inputs, jnp.concatenate([half.targets, -half.targets])[:batch])
 
     def sequences(self, key: PRNGKeyArray, batch: int) -> Batch:
-        """Draw independent sequences."""
         x_key, W_key = jax.random.split(key)
         bound = math.sqrt(3)
         xs = jax.random.uniform(x_key, (batch, self.time, self.d_x), minval=-bound, maxval=bound)
@@ -116,15 +108,14 @@ class InContextRegression(Task):
 
     def validation(self) -> "InContextRegression":
         """Return the task with W* of twice the variance, as in the paper."""
-        return InContextRegression(
-            self.d_x, self.d_y, self.pairs, 2 * self.variance, mirrored=self.mirrored
-        )
+        return self.changed(self.pairs, 2 * self.variance)
 
     def with_length(self, length: int) -> "InContextRegression":
         """Return the same task with `length` pairs before the query."""
-        return InContextRegression(
-            self.d_x, self.d_y, length, self.variance, mirrored=self.mirrored
-        )
+        return self.changed(length, self.variance)
+
+    def changed(self, pairs: int, variance: float) -> "InContextRegression":
+        return InContextRegression(self.d_x, self.d_y, pairs, variance, mirrored=self.mirrored)
 
 
 def optimal_step(
@@ -134,12 +125,9 @@ def optimal_step(
 
     kurtosis  E[x⁴]/E[x²]² of an input, at least 1
     """
-    refuse(
-        whole_problems(pairs=pairs, d_x=d_x)
-        + number_problems(above=True, input_variance=input_variance)
-        + number_problems(least=1, kurtosis=kurtosis),
-        about="optimal_step",
-    )
+    problems = whole_problems(pairs=pairs, d_x=d_x)
+    problems += number_problems(above=True, input_variance=input_variance)
+    refuse(problems + number_problems(least=1, kurtosis=kurtosis), about="optimal_step")
     return 1 / (input_variance * (pairs + d_x - 2 + kurtosis))
 
 
@@ -154,12 +142,8 @@ def gradient_descent_loss(
 ) -> float:
     """Return the loss (½·mean over outputs) of one gradient step of size `step` from W = 0."""
     variances = {"weight_variance": weight_variance, "input_variance": input_variance}
-    refuse(
-        whole_problems(pairs=pairs, d_x=d_x)
-        + number_problems(above=True, **variances)
-        + number_problems(least=1, kurtosis=kurtosis),
-        about="gradient_descent_loss",
-    )
+    problems = whole_problems(pairs=pairs, d_x=d_x) + number_problems(above=True, **variances)
+    refuse(problems + number_problems(least=1, kurtosis=kurtosis), about="gradient_descent_loss")
     moved = step * input_variance * pairs
     spread = (pairs + d_x - 2 + kurtosis) / pairs
     return weight_variance * input_variance * d_x * (1 - 2 * moved + moved**2 * spread) / 2

@@ -52,10 +52,8 @@ class TeacherStudent(Task):
         two matrices of `rank` rows, as M is. Their entries are N(0, 1/√(rank·d)), so that those of
         W_V and M have variance 1/d. (The paper cuts off singular values instead.)
         """
-        refuse(
-            whole_problems(d=d) + ([] if rank is None else whole_problems(least=0, rank=rank)),
-            about="TeacherStudent.random",
-        )
+        problems = [] if rank is None else whole_problems(least=0, rank=rank)
+        refuse(whole_problems(d=d) + problems, about="TeacherStudent.random")
         if rank is None or rank == d:
             return cls(LinearAttention.init(d_in=d, key=key), length)
         if rank > d:
@@ -64,13 +62,11 @@ class TeacherStudent(Task):
         left, right, W_K, W_Q = (jax.random.normal(part_key, (rank, d)) for part_key in keys)
         # An entry of W_V or M is a sum of `rank` products, each of variance size⁴.
         size = float(max(rank, 1) * d) ** -0.25
-        teacher = LinearAttention(size**2 * left.T @ right, size * W_K, size * W_Q)
-        return cls(teacher, length)
+        return cls(LinearAttention(size**2 * left.T @ right, size * W_K, size * W_Q), length)
 
     @property
     def zero_loss(self) -> float:
-        squares = output_moments(self.one_teacher(), self.length)[1]
-        return float(0.5 * np.mean(squares))
+        return float(0.5 * np.mean(output_moments(self.one_teacher(), self.length)[1]))
 
     @property
     def scale(self) -> float:

@@ -89,13 +89,9 @@ def sigmoid_epsilon(order: int, eps: float, *, rounding: float, power: int) -> f
     rounding  what one sigmoid at order 1 costs, in units of eps
     power     how many sigmoids multiply
     """
-    return balanced(
-        order,
-        eps,
-        truncation=1.5 * 7.8**order * next_coefficient(order),
-        rounding=rounding * amplification(order) ** power,
-        power=power,
-    )
+    truncation = 1.5 * 7.8**order * next_coefficient(order)
+    rounding *= amplification(order) ** power
+    return balanced(order, eps, truncation=truncation, rounding=rounding, power=power)
 
 
 def next_coefficient(order: int) -> float:

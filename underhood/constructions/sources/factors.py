@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from underhood.constructions.sources.heads import Attention, Head, numerical_rank
 
@@ -64,7 +65,7 @@ def assemble(head: Head, queries: np.ndarray, blocks: list[tuple[Block, float]])
         memory_labels=tuple(labels),
         queries=queries,
         query_labels=tuple(f"{head.prefix}q[{j}]" for j in range(len(queries))),
-        R_m=block_diagonal([b.R_m for b, _ in blocks]),
+        R_m=block_diag(np.zeros((0, 0)), *(b.R_m for b, _ in blocks)),
         R_q=np.concatenate([np.zeros((0, len(queries))), *(b.R_q for b, _ in blocks)]),
         D=head.out @ np.hstack([np.zeros((len(head.W_V), 0)), *(b.D for b, _ in blocks)]),
     )
@@ -72,16 +73,17 @@ def assemble(head: Head, queries: np.ndarray, blocks: list[tuple[Block, float]])
 
 def join_heads(parts: list[Factors]) -> Factors:
     """Put heads side by side in one network; their outputs add up."""
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("values", "keys", "decay", "queries")
+    }
     return Factors(
-        values=np.concatenate([p.values for p in parts]),
-        keys=np.concatenate([p.keys for p in parts]),
-        decay=np.concatenate([p.decay for p in parts]),
-        memory_labels=tuple(label for p in parts for label in p.memory_labels),
-        queries=np.concatenate([p.queries for p in parts]),
-        query_labels=tuple(label for p in parts for label in p.query_labels),
-        R_m=block_diagonal([p.R_m for p in parts]),
-        R_q=block_diagonal([p.R_q for p in parts]),
-        D=np.concatenate([p.D for p in parts], axis=1),
+        **joined,
+        memory_labels=sum((part.memory_labels for part in parts), ()),
+        query_labels=sum((part.query_labels for part in parts), ()),
+        R_m=block_diag(*(part.R_m for part in parts)),
+        R_q=block_diag(*(part.R_q for part in parts)),
+        D=np.concatenate([part.D for part in parts], axis=1),
     )
 
 
@@ -103,16 +105,6 @@ def power_of_two(numbers: np.ndarray) -> float:
     return 2.0 ** round(np.log2(largest)) if largest > 0 else 1.0
 
 
-def block_diagonal(blocks: list[np.ndarray]) -> np.ndarray:
-    """Put blocks along the diagonal; an empty block keeps its rows or columns."""
-    rows, columns = sum(b.shape[0] for b in blocks), sum(b.shape[1] for b in blocks)
-    whole, row, column = np.zeros((rows, columns)), 0, 0
-    for block in blocks:
-        whole[row : row + block.shape[0], column : column + block.shape[1]] = block
-        row, column = row + block.shape[0], column + block.shape[1]
-    return whole
-
-
 def per_head(factor_head: Callable[[Head, bool], Factors]) -> Callable[[Attention, bool], Factors]:
     """Make a form of one head a form of all heads."""
     return lambda source, direct_reads: join_heads(
@@ -120,6 +112,7 @@ def per_head(factor_head: Callable[[Head, bool], Factors]) -> Callable[[Attentio
     )
 
 
+@per_head
 def full(head: Head, direct_reads: bool) -> Factors:
     """Store every entry of the key-value matrix (Appendix A.1)."""
     d_k = len(head.W_K)
@@ -143,6 +136,7 @@ def products_of(
     return Block(values[i], keys[j], pairs, np.eye(len(pairs)), np.eye(len(keys))[j], D)
 
 
+@per_head
 def low_rank(head: Head, direct_reads: bool) -> Factors:
     """Use singular vectors as rows and columns (Appendix A.4, with its transposes corrected)."""
     U, s, Vt = np.linalg.svd(head.M)
@@ -167,6 +161,7 @@ def drop_idle_queries(factors: Factors) -> Factors:
     return replace(factors, queries=factors.queries[:0], query_labels=(), R_q=factors.R_q[:, :0])
 
 
+@per_head
 def compact(head: Head, direct_reads: bool) -> Factors:
     """Store symmetric key-values, if W_V or W_K can be inverted (Appendix A.3)."""
     groups = list(head.groups())
@@ -185,7 +180,6 @@ def compact(head: Head, direct_reads: bool) -> Factors:
 
 
 def invertible(W: np.ndarray, eps: float) -> bool:
-    """Tell whether a matrix is square and has full rank."""
     return W.shape[0] == W.shape[1] == matrix_rank(W, eps)
 
 

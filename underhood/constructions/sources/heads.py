@@ -60,7 +60,6 @@ class Attention:
 
     @property
     def fades(self) -> bool:
-        """Whether any value row decays."""
         return any(bool(np.any(head.decay != 1)) for head in self.heads)
 
 
@@ -71,10 +70,9 @@ def read_attention(source: LinearAttention | MultiHead) -> Attention:
     widths = [layer.d_out for layer in layers]
     W_O = source.W_O if isinstance(source, MultiHead) else None
     outs = np.eye(sum(widths)) if W_O is None else np.asarray(W_O, np.float64)
+    parts = np.split(outs, np.cumsum(widths)[:-1], axis=1)
     heads = []
-    for number, (layer, out) in enumerate(
-        zip(layers, np.split(outs, np.cumsum(widths)[:-1], axis=1), strict=True)
-    ):
+    for number, (layer, out) in enumerate(zip(layers, parts, strict=True)):
         weights = layer.augmented()
         W_V, W_K, W_Q = weights if biased else (np.ascontiguousarray(W[:, :-1]) for W in weights)
         prefix = f"head{number}." if len(layers) > 1 else ""

@@ -18,21 +18,11 @@ from dataclasses import replace
 import numpy as np
 import scipy.linalg
 
-from underhood.constructions.sources.factors import (
-    Block,
-    Factors,
-    assemble,
-    block_diagonal,
-    drop_idle_queries,
-    join_heads,
-    matrix_rank,
-    symmetric_direct,
-    upper_pairs,
-)
+from underhood.constructions.sources import factors as forms
 from underhood.constructions.sources.heads import Attention, Head, numerical_rank
 
 
-def minimal(source: Attention, direct_reads: bool) -> Factors:
+def minimal(source: Attention, direct_reads: bool) -> forms.Factors:
     """Return the smallest factors.
 
     direct_reads  every product reads one memory variable, R_m = I
@@ -40,7 +30,7 @@ def minimal(source: Attention, direct_reads: bool) -> Factors:
     queries = query_basis(source)
     parts = [minimal_head(head, queries, direct_reads) for head in source.heads]
     factors = replace(
-        join_heads(parts),
+        forms.join_heads(parts),
         queries=queries,
         query_labels=tuple(f"q[{j}]" for j in range(len(queries))),
         R_q=np.concatenate([part.R_q for part in parts]),
@@ -48,12 +38,12 @@ def minimal(source: Attention, direct_reads: bool) -> Factors:
     # The variables of one head are independent already.
     if len(parts) > 1 and not direct_reads:
         factors = share_memory(factors)
-    return drop_idle_queries(factors)
+    return forms.drop_idle_queries(factors)
 
 
 def query_basis(source: Attention) -> np.ndarray:
     """Return orthonormal rows that span the queries of all heads."""
-    active = [head for head in source.heads if matrix_rank(head.W_V, head.eps) > 0]
+    active = [head for head in source.heads if forms.matrix_rank(head.W_V, head.eps) > 0]
     if not active:
         return np.zeros((0, source.heads[0].W_V.shape[1]))
     stacked = np.concatenate([head.M for head in active])
@@ -62,7 +52,7 @@ def query_basis(source: Attention) -> np.ndarray:
     return Vt[: numerical_rank(s, stacked.shape, eps, floor)]
 
 
-def minimal_head(head: Head, queries: np.ndarray, direct_reads: bool) -> Factors:
+def minimal_head(head: Head, queries: np.ndarray, direct_reads: bool) -> forms.Factors:
     """Factor one head over queries that heads share."""
     U, s, _ = np.linalg.svd(head.M)
     r = numerical_rank(s, head.M.shape, head.eps, head.noise)
@@ -74,12 +64,12 @@ def minimal_head(head: Head, queries: np.ndarray, direct_reads: bool) -> Factors
         D = np.zeros((len(head.W_V), block.D.shape[1]))
         D[rows] = block.D
         blocks.append((replace(block, R_q=R, D=D), decay))
-    return assemble(head, queries, blocks)
+    return forms.assemble(head, queries, blocks)
 
 
 def minimal_block(
     W_V: np.ndarray, B: np.ndarray, spread: float, eps: float, direct_reads: bool
-) -> Block:
+) -> forms.Block:
     """Return the products of one head and decay; R_q [products, d] is still to be applied to M.
 
     B       orthonormal basis of the column space of M
@@ -93,23 +83,23 @@ def minimal_block(
     k = C.shape[1]
     A, B = np.hstack([C, A_rest]), np.hstack([C, B_rest])
     L = W_V @ A
-    shared = (symmetric_direct if direct_reads else symmetric_mixed)(C.T, L[:, :k])
+    shared = (forms.symmetric_direct if direct_reads else symmetric_mixed)(C.T, L[:, :k])
     pairs = [(i, j) for i in range(A.shape[1]) for j in range(B.shape[1]) if i >= k or j >= k]
     i, j = (np.array([pair[side] for pair in pairs], int) for side in (0, 1))
-    return Block(
+    return forms.Block(
         values=np.concatenate([shared.values, A.T[i]]),
         keys=np.concatenate([shared.keys, B.T[j]]),
         pairs=shared.pairs + pairs,
-        R_m=block_diagonal([shared.R_m, np.eye(len(pairs))]),
+        R_m=scipy.linalg.block_diag(shared.R_m, np.eye(len(pairs))),
         R_q=np.concatenate([shared.R_q @ C.T, B.T[j]]),
         D=np.hstack([shared.D, L[:, i]]),
     )
 
 
-def symmetric_mixed(basis: np.ndarray, D: np.ndarray) -> Block:
+def symmetric_mixed(basis: np.ndarray, D: np.ndarray) -> forms.Block:
     """Change `symmetric_direct` so that S_ii is the variable and the sum stands in R_m."""
-    block = symmetric_direct(basis, D)
-    pairs, i, j = upper_pairs(len(basis))
+    block = forms.symmetric_direct(basis, D)
+    pairs, i, j = forms.upper_pairs(len(basis))
     R_m = np.eye(len(pairs))
     for p in np.flatnonzero(i == j):
         R_m[p, ((i == i[p]) | (j == i[p])) & (i != j)] = -1
@@ -130,7 +120,7 @@ def split_common(
     return C, A @ rotation[:, C.shape[1] :], B_rest
 
 
-def share_memory(factors: Factors) -> Factors:
+def share_memory(factors: forms.Factors) -> forms.Factors:
     """Drop memory variables that are linear combinations of others with the same decay."""
     kept: list[int] = []
     expand = np.zeros((len(factors.values), len(factors.values)))

@@ -12,8 +12,9 @@ gated RNN is two layers of decayed attention, exactly.
 
 import numpy as np
 
+from underhood.constructions.construction import Construction
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import as_gated_rnn, product_roles
 from underhood.layers import Affine, GatedRNN, LinearAttention, MultiHead, Stack
 
@@ -24,7 +25,7 @@ class ToDecayedAttention(Target):
     name = "decayed_attention"
     from_attention = from_gated_rnn = (2,)
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         rnn, roles = as_gated_rnn(plan)
         stack = two_attention_layers(rnn)
         return plan.finish(stack, (roles + product_roles(rnn))[: stack.neurons])
@@ -46,26 +47,15 @@ def two_attention_layers(rnn: GatedRNN) -> Stack:
         # A network without neurons or gates is zero: attention over no values and no keys.
         empty = LinearAttention(*(np.zeros((0, rnn.d_in)) for _ in range(3)))
         return Stack(None, [empty], Affine(np.zeros((rnn.d_out, 0))))
+    no_x, no_h, unit = np.zeros((1, rnn.d_in)), np.zeros((1, rnn.neurons)), np.ones(1)
     below = [
         LinearAttention(
-            W_in_m[i : i + 1, :-1],
-            W_in_x[i : i + 1, :-1],
-            np.zeros((1, rnn.d_in)),
-            b_V=W_in_m[i : i + 1, -1],
-            b_K=W_in_x[i : i + 1, -1],
-            b_Q=np.ones(1),
-            decay=decay[i : i + 1],
+            m[:, :-1], x[:, :-1], no_x, b_V=m[:, -1], b_K=x[:, -1], b_Q=unit, decay=kept
         )
-        for i in range(rnn.neurons)
+        for m, x, kept in zip(W_in_m[:, None], W_in_x[:, None], decay[:, None], strict=True)
     ]
     above = [
-        LinearAttention(
-            W_out_m[p : p + 1],
-            W_out_x[p : p + 1],
-            np.zeros((1, rnn.neurons)),
-            b_Q=np.ones(1),
-            decay=np.zeros(1),
-        )
-        for p in range(rnn.gate_width)
+        LinearAttention(m, x, no_h, b_Q=unit, decay=np.zeros(1))
+        for m, x in zip(W_out_m[:, None], W_out_x[:, None], strict=True)
     ]
     return Stack(None, [MultiHead(below), MultiHead(above, W_O=D)], None)

@@ -12,11 +12,11 @@ cannot hold attention directly compile this network instead.
 
 import numpy as np
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import constant_rows
 from underhood.constructions.sources.factors import Factors, normalised, power_of_two
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.layers import GatedRNN
 
 
@@ -27,24 +27,25 @@ class ToGatedRNN(Target):
     from_attention = (1,)
     not_from_gated_rnn = "The source is a gated RNN already."
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         return plan.finish(*as_gated_rnn(plan))
 
 
-def as_gated_rnn(plan: Blueprint) -> tuple[GatedRNN, tuple[Role, ...]]:
-    """Return the source as a gated RNN, and the roles of its neurons."""
-    if isinstance(plan.source, GatedRNN):
-        return plan.source, roles_by_decay(plan.source)
-    factors = plan.factors(direct_reads=False)
-    return gated_rnn_from(factors, plan.source.d_in), memory_roles(factors) + query_roles(factors)
+def as_gated_rnn(plan: Blueprint, *, unit: bool = False) -> tuple[GatedRNN, tuple[Role, ...]]:
+    """Return the source as a gated RNN, and the roles of its neurons.
 
-
-def as_normalised_rnn(plan: Blueprint) -> tuple[GatedRNN, tuple[Role, ...]]:
-    """Return the source as a gated RNN with gates of size one, for layers with nonlinearities."""
-    if isinstance(plan.source, GatedRNN):
-        return normalised_rnn(plan.source), roles_by_decay(plan.source)
-    factors = normalised(plan.factors(direct_reads=True))
-    return gated_rnn_from(factors, plan.source.d_in), memory_roles(factors) + query_roles(factors)
+    unit  with gates of size one, for layers with nonlinearities
+    """
+    source = plan.source
+    if isinstance(source, GatedRNN):
+        # λ = 0 passes on, anything else remembers.
+        kinds = np.where(np.asarray(source.decay) == 0, "query", "memory")
+        roles = tuple(Role(str(kind), f"h[{i}]") for i, kind in enumerate(kinds))
+        return normalised_rnn(source) if unit else source, roles
+    factors = plan.factors(direct_reads=unit)
+    queries = tuple(Role("query", label) for label in factors.query_labels)
+    rnn = gated_rnn_from(normalised(factors) if unit else factors, source.d_in)
+    return rnn, memory_roles(factors) + queries
 
 
 def gated_rnn_from(factors: Factors, d_in: int) -> GatedRNN:
@@ -63,8 +64,7 @@ def gated_rnn_from(factors: Factors, d_in: int) -> GatedRNN:
 
 def extend(rows: np.ndarray, d_in: int) -> np.ndarray:
     """Return rows over [x;1]; the last column is zero if the source has no biases."""
-    missing = d_in + 1 - rows.shape[1]
-    return np.pad(rows, ((0, 0), (0, missing)))
+    return np.pad(rows, ((0, 0), (0, d_in + 1 - rows.shape[1])))
 
 
 def triples(factors: Factors, d_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -90,21 +90,8 @@ def normalised_rnn(rnn: GatedRNN) -> GatedRNN:
 
 
 def memory_roles(factors: Factors) -> tuple[Role, ...]:
-    """Return a role per memory variable."""
     return tuple(Role("memory", label) for label in factors.memory_labels)
 
 
-def query_roles(factors: Factors) -> tuple[Role, ...]:
-    """Return a role per query."""
-    return tuple(Role("query", label) for label in factors.query_labels)
-
-
 def product_roles(rnn: GatedRNN) -> tuple[Role, ...]:
-    """Return a role per output gate."""
     return tuple(Role("product", f"gate[{p}]") for p in range(rnn.gate_width))
-
-
-def roles_by_decay(rnn: GatedRNN) -> tuple[Role, ...]:
-    """Return a role per neuron: λ = 0 passes on, anything else remembers."""
-    passing = np.asarray(rnn.decay) == 0
-    return tuple(Role("query" if p else "memory", f"h[{i}]") for i, p in enumerate(passing))

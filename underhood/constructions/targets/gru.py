@@ -32,13 +32,13 @@ from functools import partial
 
 import numpy as np
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import distinct, input_gates, output_gates
 from underhood.constructions.products.product import OPEN, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import normalised, power_of_two
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
-from underhood.constructions.targets.gated_rnn import as_normalised_rnn
+from underhood.constructions.target import Blueprint, Target
+from underhood.constructions.targets.gated_rnn import as_gated_rnn
 from underhood.constructions.targets.gru_rows import HOLD, GRURows
 from underhood.constructions.targets.gru_single import cubic_scale_for, one_gru_layer
 from underhood.layers import Affine, GatedRNN, Stack
@@ -60,14 +60,14 @@ class ToGRU(Target):
             return []
         return ["One GRU layer only sums (λ = 1), so the source must not decay; use layers=2."]
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         if plan.layers == 1:
             factors = normalised(plan.factors(direct_reads=True))
             product = plan.product(gru_epsilon, lambda n: (6 * n + 2) * len(factors.values))
             cubic = plan.epsilon or cubic_scale_for(product.order, plan.eps)
             made = one_gru_layer(factors, plan.source.d_in, product, cubic)
         else:
-            rnn, _ = as_normalised_rnn(plan)
+            rnn, _ = as_gated_rnn(plan, unit=True)
             product = plan.product(
                 gru_epsilon, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width)
             )
@@ -77,8 +77,7 @@ class ToGRU(Target):
 
 def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, ...]]:
     """Compute Eq. 2 in two layers, any λ in [0, 1]."""
-    small, n = product.linear, product.order
-    hold = HOLD[product.dtype]
+    small, n, hold = product.linear, product.order, HOLD[product.dtype]
     weights, total = product.weights, np.sum(product.weights)
     source = read_gated_rnn(rnn)
     decay = source.decay
@@ -89,18 +88,17 @@ def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, 
     kept = np.flatnonzero((decay > 0) & (decay < 1))
 
     below = GRURows(rnn.d_in, n * len(rows) + len(first) + len(fading) + len(lines))
-    S = below.add([Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in neuron[rows]])
-    S = S.reshape(n, len(rows))
+    memory = [Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in neuron[rows]]
+    S = below.add(memory, n, len(rows))
     half = below.add([Role("copy", f"h[{neuron[rows[i]]}] half") for i in first])
     past = below.add([Role("hold", f"h[{i}] before") for i in fading])
-    now = below.add(
-        [Role("memory" if decay[i] == 1 else "query", f"h[{i}]") for i in neuron[lines]]
-    )
+    kinds = ["memory" if decay[i] == 1 else "query" for i in neuron[lines]]
+    now = below.add([Role(kind, f"h[{i}]") for kind, i in zip(kinds, neuron[lines], strict=True)])
     for a in range(n):
-        below.put_z(S[a], product.scales[a] * into.gate[rows] / into.size[rows, None])
-        below.put_h(S[a], small * into.value[rows])
-    below.put_h(half, small * into.value[rows[first]])
-    below.put_h(now, small * into.size[lines, None] * into.value[lines])
+        below.put("z", S[a], product.scales[a] * into.gate[rows] / into.size[rows, None])
+        below.put("h", S[a], small * into.value[rows])
+    below.put("h", half, small * into.value[rows[first]])
+    below.put("h", now, small * into.size[lines, None] * into.value[lines])
     below.b_z[now] = OPEN
     below.accumulate(np.concatenate([S.ravel(), half, now[decay[neuron[lines]] == 1]]))
     # sums [neuron, unit of layer 1] = ε_v Σ_{s≤t} of its product; holders keep it for a step.
@@ -121,8 +119,8 @@ def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, 
     first_out, where_out = distinct(out.value)
     above = GRURows(len(below.roles), len(kept) + n * m + len(first_out) + held)
     H = above.add([Role("memory", f"h[{i}]") for i in kept])
-    Y = above.add([Role("product", f"gate[{p}] scale {b}") for b in range(n) for p in range(m)])
-    Y = Y.reshape(n, m)
+    products = [Role("product", f"gate[{p}] scale {b}") for b in range(n) for p in range(m)]
+    Y = above.add(products, n, m)
     half_out = above.add([Role("copy", f"gate[{p}] half") for p in first_out])
     before = above.add([Role("hold", f"y[{o}] before") for o in range(held)])
     carried = np.zeros((len(decay), len(above.roles)))
@@ -142,6 +140,6 @@ def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, 
     np.add.at(readout.T, half_out[where_out], -total * weighted.T / small)
     # The holders' columns are still zero here, so that they hold Y alone.
     above.hold_outputs(before, readout, product, power_of_two(weighted))
-    roles = tuple(below.roles + above.roles)
     layers = [below.layer(), above.layer()]
-    return Stack(None, layers, Affine(readout), needs_x64=product.needs_x64), roles
+    stack = Stack(None, layers, Affine(readout), needs_x64=product.needs_x64)
+    return stack, tuple(below.roles + above.roles)

@@ -20,23 +20,18 @@ class GRURows:
         self.b_h, self.b_z = np.zeros(hidden), np.zeros(hidden)
         self.roles: list[Role] = []
 
-    def add(self, roles: list[Role]) -> np.ndarray:
-        """Add neurons with these roles; return their indices."""
-        start = len(self.roles)
+    def add(self, roles: list[Role], *shape: int) -> np.ndarray:
+        """Add neurons with these roles; return their indices, in a shape if it is given."""
         self.roles += roles
-        return np.arange(start, len(self.roles))
+        return np.arange(len(self.roles) - len(roles), len(self.roles)).reshape(shape or -1)
 
     def accumulate(self, at: np.ndarray) -> None:
         """Let h̃ return the state too, so that the neuron adds z·u."""
         self.V_h[at, at] += 1
 
-    def put_h(self, at: np.ndarray, rows: np.ndarray) -> None:
-        """Write rows [U_h|b_h]."""
-        self.U_h[at], self.b_h[at] = rows[:, :-1], rows[:, -1]
-
-    def put_z(self, at: np.ndarray, rows: np.ndarray) -> None:
-        """Write rows [U_z|b_z]."""
-        self.U_z[at], self.b_z[at] = rows[:, :-1], rows[:, -1]
+    def put(self, gate: str, at: np.ndarray, rows: np.ndarray) -> None:
+        """Write rows [U|b] of the candidate "h" or the gate "z"."""
+        getattr(self, f"U_{gate}")[at], getattr(self, f"b_{gate}")[at] = rows[:, :-1], rows[:, -1]
 
     def hold_outputs(
         self, at: np.ndarray, readout: np.ndarray, product: Product, size: float
@@ -51,17 +46,8 @@ class GRURows:
         readout[np.arange(len(at)), at] = -1 / scale
 
     def layer(self) -> GRU:
-        """Return the finished layer."""
         hidden, width = self.U_h.shape
         assert len(self.roles) == hidden, "every neuron has a role"
-        return GRU(
-            U_r=np.zeros((hidden, width)),
-            V_r=np.zeros((hidden, hidden)),
-            b_r=np.full(hidden, OPEN),
-            U_h=self.U_h,
-            V_h=self.V_h,
-            b_h=self.b_h,
-            U_z=self.U_z,
-            V_z=self.V_z,
-            b_z=self.b_z,
-        )
+        weights = {name: getattr(self, name) for name in ("U_h", "V_h", "b_h", "U_z", "V_z", "b_z")}
+        U_r, V_r = np.zeros((hidden, width)), np.zeros((hidden, hidden))
+        return GRU(U_r=U_r, V_r=V_r, b_r=np.full(hidden, OPEN), **weights)

@@ -29,15 +29,8 @@ def cubic_scale_for(order: int, eps: float) -> float:
     # |coefficients| of z⁵, z⁷, … in tanh over that of z³, from its poles at ±iπ/2.
     ratio = 3 * 2 * (2 / np.pi) ** (2 * order + 4)
     truncation = 0.217 * 77.0**order * ratio * np.prod((np.arange(1, order + 1) / order) ** 2)
-    return balanced(
-        order, eps, truncation=float(truncation), rounding=0.027 * amplification(order, 2), power=2
-    )
-
-
-def cubic_weights(order: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return s_i, c_i with Σ c_i tanh(s_i z) = z³ + (linear) + O(scale^{2·order} z^{2·order+3})."""
-    scales = scale * np.arange(1, order + 1) / order
-    return scales, -3 * lagrange_at_zero(order) / scales**3
+    rounding = 0.027 * amplification(order, 2)
+    return balanced(order, eps, truncation=float(truncation), rounding=rounding, power=2)
 
 
 def one_gru_layer(
@@ -52,26 +45,24 @@ def one_gru_layer(
     N, d_out, labels = len(value), len(factors.D), factors.memory_labels
     held = d_out if N else 0
     neurons = GRURows(d_in, n * N + len(first) + (n + 1) * N + held + 4 * n * N)
-    S = neurons.add([Role("memory", f"{kv} scale {a}") for a in range(n) for kv in labels])
-    S = S.reshape(n, N)
+    S = neurons.add([Role("memory", f"{kv} scale {a}") for a in range(n) for kv in labels], n, N)
     half = neurons.add([Role("copy", f"{labels[p]} half") for p in first])
-    Y = neurons.add([Role("product", f"{kv} query scale {b}") for b in range(n) for kv in labels])
-    Y = Y.reshape(n, N)
+    products = [Role("product", f"{kv} query scale {b}") for b in range(n) for kv in labels]
+    Y = neurons.add(products, n, N)
     half_out = neurons.add([Role("copy", f"{kv} query half") for kv in labels])
     before = neurons.add([Role("hold", f"y[{o}] before") for o in range(held)])
-    cubes = neurons.add(
-        [Role("query", f"{kv} cube {c}{a}") for c in range(4) for a in range(n) for kv in labels]
-    ).reshape(4, n, N)
+    corners = [f"{kv} cube {c}{a}" for c in range(4) for a in range(n) for kv in labels]
+    cubes = neurons.add([Role("query", label) for label in corners], 4, n, N)
     sums = np.zeros((N, len(neurons.roles)))
     weighted = factors.D * rho
     for a in range(n):
-        neurons.put_z(S[a], product.scales[a] * key / kappa[:, None])
-        neurons.put_h(S[a], small * value)
+        neurons.put("z", S[a], product.scales[a] * key / kappa[:, None])
+        neurons.put("h", S[a], small * value)
         sums[np.arange(N), S[a]] = weights[a] * kappa
-    neurons.put_h(half, small * value[first])
+    neurons.put("h", half, small * value[first])
     sums[np.arange(N), half[where]] = -total * kappa
     for b in range(n):
-        neurons.put_z(Y[b], product.scales[b] * query / rho[:, None])
+        neurons.put("z", Y[b], product.scales[b] * query / rho[:, None])
         neurons.V_h[Y[b]] = sums
     neurons.V_h[half_out] = sums
     neurons.accumulate(np.concatenate([S.ravel(), half, Y.ravel(), half_out]))
@@ -80,14 +71,16 @@ def one_gru_layer(
         readout[:, Y[b]] = weights[b] * weighted / small
     readout[:, half_out] = -total * weighted / small
     neurons.hold_outputs(before, readout, product, power_of_two(weighted))
-    scales, cubic = cubic_weights(n, cubic_scale)
+    # Σ c_i tanh(s_i z) = z³ + (linear) + O(s^{2n} z^{2n+3}).
+    scales = cubic_scale * np.arange(1, n + 1) / n
+    cubic = -3 * lagrange_at_zero(n) / scales**3
     a, b, c = value / nu[:, None], key / kappa[:, None], query / rho[:, None]
     current = factors.D * (nu * kappa * rho) / 24
     signs = ((1, 1, 1, 1), (1, 1, -1, -1), (1, -1, 1, -1), (1, -1, -1, 1))
     for corner, (sa, sb, sc, sign) in enumerate(signs):
         for i in range(n):
             at = cubes[corner, i]
-            neurons.put_h(at, scales[i] * (sa * a + sb * b + sc * c))
+            neurons.put("h", at, scales[i] * (sa * a + sb * b + sc * c))
             neurons.b_z[at] = OPEN
             readout[:, at] = sign * cubic[i] * current
     stack = Stack(None, [neurons.layer()], Affine(readout), needs_x64=product.needs_x64)

@@ -23,13 +23,13 @@ from functools import partial
 import numpy as np
 
 from underhood.common.decay import nu_from_decay
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import Gates, input_gates, output_gates
 from underhood.constructions.products.product import Product, sigmoid_epsilon
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
-from underhood.constructions.targets.gated_rnn import as_normalised_rnn
-from underhood.layers import LRU, Affine, GatedRNN, Stack
+from underhood.constructions.target import Blueprint, Target
+from underhood.constructions.targets.gated_rnn import as_gated_rnn
+from underhood.layers import LRU, Affine, Layer, LRUInOut, Stack
 
 # exp(−100): a phase that is zero to the last bit.
 NO_PHASE = -100.0
@@ -44,12 +44,40 @@ class ToLRU(Target):
     from_attention = from_gated_rnn = (2,)
     takes = ("form", "order", "epsilon")
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
-        rnn, roles = as_normalised_rnn(plan)
-        product = plan.product(lru_epsilon)
-        stack = two_lru_layers(rnn, product)
-        passing = tuple(Role("copy", f"x[{i}]") for i in range(stack.layers[0].neurons))
-        return plan.finish(stack, passing + roles, product)
+    def build(self, plan: Blueprint) -> Construction:
+        return build_lru(plan, layers=2)
+
+
+class ToLRUInOut(Target):
+    """One LRU In-Out layer and a readout; its neurons are those of the gated RNN."""
+
+    name = "lru_in_out"
+    from_attention = from_gated_rnn = (1,)
+    takes = ("form", "order", "epsilon")
+
+    def build(self, plan: Blueprint) -> Construction:
+        return build_lru(plan, layers=1)
+
+
+def build_lru(plan: Blueprint, *, layers: int) -> Construction:
+    """Compute Eq. 2 in two LRU layers or in one LRU In-Out layer."""
+    rnn, roles = as_gated_rnn(plan, unit=True)
+    product = plan.product(lru_epsilon)
+    weights = read_gated_rnn(rnn)
+    into = input_pairs(input_gates(rnn), product)
+    out = output_pairs(output_gates(rnn), weights.D, product)
+    embed, W_m, W_x = constant_embedding(into, rnn.d_in)
+    above = {**real_recurrence(weights.decay, into.R), "W_m": out.W_m, "W_x": out.W_x}
+    if layers == 1:
+        stacked: list[Layer] = [LRUInOut(W_in_m=W_m, W_in_x=W_x, **above)]
+    else:
+        # The first layer's neurons pass on the inputs that its gate reads.
+        read = np.flatnonzero(np.any(W_m, axis=0) | np.any(W_x, axis=0))
+        passing = real_recurrence(np.zeros(len(read)), np.eye(W_m.shape[1])[read])
+        stacked = [LRU(**passing, W_m=W_m[:, read], W_x=W_x[:, read]), LRU(**above)]
+        roles = tuple(Role("copy", f"x[{i}]") for i in range(len(read))) + roles
+    stack = Stack(embed, stacked, Affine(out.R), needs_x64=product.needs_x64)
+    return plan.finish(stack, roles, product)
 
 
 @dataclass(frozen=True)
@@ -83,33 +111,14 @@ def input_pairs(gates: Gates, product: Product, *tags: np.ndarray) -> Pairs:
 
 def output_pairs(gates: Gates, D: np.ndarray, product: Product) -> Pairs:
     """Return the pairs for D g_out; R is [d_out, pairs]."""
-    scaled = gates.gate / gates.size[:, None]
-    width = gates.gate.shape[1]
-    weighted = D * gates.size
+    n, weighted = product.order, D * gates.size
+    scaled = product.scaled(gates.gate / gates.size[:, None])
+    copies = -np.sum(product.weights) * np.eye(len(D))
     return Pairs(
-        W_m=np.concatenate([product.scaled(scaled), np.zeros((len(D), width))]),
-        W_x=np.concatenate([np.tile(gates.value, (product.order, 1)), weighted @ gates.value]),
-        R=np.hstack(
-            [
-                *(weight * weighted for weight in product.weights),
-                -np.sum(product.weights) * np.eye(len(D)),
-            ]
-        ),
+        W_m=np.concatenate([scaled, np.zeros((len(D), gates.gate.shape[1]))]),
+        W_x=np.concatenate([np.tile(gates.value, (n, 1)), weighted @ gates.value]),
+        R=np.hstack([*(weight * weighted for weight in product.weights), copies]),
     )
-
-
-def two_lru_layers(rnn: GatedRNN, product: Product) -> Stack:
-    """Return two LRU layers and a readout."""
-    weights = read_gated_rnn(rnn)
-    into = input_pairs(input_gates(rnn), product)
-    out = output_pairs(output_gates(rnn), weights.D, product)
-    embed, W_m, W_x = constant_embedding(into, rnn.d_in)
-    # The first layer's neurons pass on the inputs that its gate reads.
-    read = np.flatnonzero(np.any(W_m, axis=0) | np.any(W_x, axis=0))
-    passing = real_recurrence(np.zeros(len(read)), np.eye(W_m.shape[1])[read])
-    below = LRU(**passing, W_m=W_m[:, read], W_x=W_x[:, read])
-    above = LRU(**real_recurrence(weights.decay, into.R), W_m=out.W_m, W_x=out.W_x)
-    return Stack(embed, [below, above], Affine(out.R), needs_x64=product.needs_x64)
 
 
 def constant_embedding(pairs: Pairs, d_in: int) -> tuple[Affine | None, np.ndarray, np.ndarray]:

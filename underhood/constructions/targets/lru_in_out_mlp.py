@@ -23,8 +23,9 @@ a neuron with λ = 0 carries to the second MLP.
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from scipy.linalg import block_diag
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import Gates, constant_rows, input_gates, output_gates
 from underhood.constructions.products.product import (
     Product,
@@ -33,8 +34,8 @@ from underhood.constructions.products.product import (
     lagrange_at_zero,
 )
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import FORMS, Blueprint, BuiltNetwork, Target
-from underhood.constructions.targets.gated_rnn import as_normalised_rnn
+from underhood.constructions.target import FORMS, Blueprint, Target
+from underhood.constructions.targets.gated_rnn import as_gated_rnn
 from underhood.constructions.targets.lru import append_constant, real_recurrence
 from underhood.layers import Affine, GatedRNN, LRUInOutMLP, Stack
 
@@ -86,8 +87,8 @@ class ToLRUInOutMLP(Target):
             f"use activation={' or '.join(map(repr, SMOOTH))}."
         ]
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
-        rnn, _ = as_normalised_rnn(plan)
+    def build(self, plan: Blueprint) -> Construction:
+        rnn, _ = as_gated_rnn(plan, unit=True)
         activation = plan.activation or "gelu"
         product = plan.product(lambda order, eps: mlp_epsilon(order, eps, activation))
         return plan.finish(*one_mlp_layer(rnn, product, activation), product)
@@ -96,14 +97,10 @@ class ToLRUInOutMLP(Target):
 def mlp_epsilon(order: int, eps: float, activation: str) -> float:
     """Balance truncation and rounding, which grows as ε⁻¹ only where φ(b) = 0: units are small."""
     curve = SMOOTH.get(activation, SMOOTH["gelu"])
-    vanishing = activation in ("gelu", "silu")
-    return balanced(
-        order,
-        eps,
-        truncation=curve.size * curve.growth**order,
-        rounding=0.3 * amplification(order) if vanishing else amplification(order) ** 2,
-        power=1 if vanishing else 2,
-    )
+    truncation, rounding = curve.size * curve.growth**order, amplification(order)
+    if activation in ("gelu", "silu"):
+        return balanced(order, eps, truncation=truncation, rounding=0.3 * rounding, power=1)
+    return balanced(order, eps, truncation=truncation, rounding=rounding**2, power=2)
 
 
 @dataclass(frozen=True)
@@ -114,10 +111,20 @@ class Hidden:
     W_2: np.ndarray
 
 
-def products_by_squares(
-    first: np.ndarray, second: np.ndarray, product: Product, curve: Curve
-) -> Hidden:
-    """Multiply rows of size one; with a bias, their last column reads the constant 1."""
+def passes(rows: np.ndarray, curve: Curve) -> Hidden:
+    """Pass rows on as they are."""
+    identity = np.eye(len(rows)) / curve.slope
+    return Hidden(
+        np.concatenate([curve.delta * rows, -curve.delta * rows]), np.hstack([identity, -identity])
+    )
+
+
+def products_by_squares(gates: Gates, product: Product, curve: Curve) -> Hidden:
+    """Return gate·value for every row, each branch at size one inside the MLP.
+
+    With a bias, the rows' last column reads the constant 1.
+    """
+    first, second = gates.gate / gates.size[:, None], gates.value / gates.value_size[:, None]
     weights = lagrange_at_zero(product.order) / (4 * curve.bend * product.scales**2)
     bias = np.zeros_like(first)
     # Without rows there may be no column for the bias either.
@@ -128,22 +135,8 @@ def products_by_squares(
         for total, sign in ((first + second, 1), (first - second, -1)):
             units += [bias + scale * total, bias - scale * total]
             sums += [np.diag(np.full(len(first), sign * weight))] * 2
-    return Hidden(np.concatenate(units), np.hstack(sums))
-
-
-def passes(rows: np.ndarray, curve: Curve) -> Hidden:
-    """Pass rows on as they are."""
-    identity = np.eye(len(rows)) / curve.slope
-    return Hidden(
-        np.concatenate([curve.delta * rows, -curve.delta * rows]), np.hstack([identity, -identity])
-    )
-
-
-def scaled_products(gates: Gates, product: Product, curve: Curve) -> Hidden:
-    """Return gate·value for every row, each branch at size one inside the MLP."""
-    first, second = gates.gate / gates.size[:, None], gates.value / gates.value_size[:, None]
-    made = products_by_squares(first, second, product, curve)
-    return Hidden(made.W_1, (gates.size * gates.value_size)[:, None] * made.W_2)
+    size = (gates.size * gates.value_size)[:, None]
+    return Hidden(np.concatenate(units), size * np.hstack(sums))
 
 
 def one_mlp_layer(
@@ -155,24 +148,23 @@ def one_mlp_layer(
     weights, into = read_gated_rnn(rnn), input_gates(rnn)
     p, passed = into.products, np.flatnonzero(into.constant)
     chosen = Gates(*(getattr(into, field.name)[p] for field in fields(into)))
-    made = scaled_products(chosen, product, curve)
+    made = products_by_squares(chosen, product, curve)
     kept = passes(into.size[passed, None] * into.value[passed], curve)
     # Only an activation that is bent away from zero needs the constant in the second MLP.
     ones = 1 if curve.bias and len(rnn.W_out_m) else 0
     constant = passes(constant_rows(ones, rnn.d_in + 1), curve)
     # Neurons in the source's order, and the constant last.
     hidden = rnn.neurons + ones
+    places = np.concatenate([p, passed, np.arange(rnn.neurons, hidden)])
     W_in_1 = np.concatenate([made.W_1, kept.W_1, constant.W_1])
     W_in_2 = np.zeros((hidden, len(W_in_1)))
-    W_in_2[p, : len(made.W_1)] = made.W_2
-    W_in_2[passed, len(made.W_1) : len(made.W_1) + len(kept.W_1)] = kept.W_2
-    W_in_2[rnn.neurons :, len(made.W_1) + len(kept.W_1) :] = constant.W_2
+    W_in_2[places] = block_diag(made.W_2, kept.W_2, constant.W_2)
     out = output_gates(rnn)
     if ones:
         # No row reads the constant.
         wider = {name: np.pad(getattr(out, name), ((0, 0), (0, 1))) for name in ("gate", "value")}
         out = replace(out, **wider)
-    made_out = scaled_products(out, product, curve)
+    made_out = products_by_squares(out, product, curve)
     layer = LRUInOutMLP(
         W_in_1=W_in_1,
         W_in_2=W_in_2,

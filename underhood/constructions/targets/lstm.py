@@ -21,19 +21,13 @@ from functools import partial
 
 import numpy as np
 
-from underhood.constructions.construction import Role
-from underhood.constructions.products.gates import (
-    constant_rows,
-    distinct,
-    input_gates,
-    lengths,
-    output_gates,
-)
+from underhood.constructions.construction import Construction, Role
+from underhood.constructions.products import gates
 from underhood.constructions.products.product import OPEN, SHUT, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import Factors, normalised
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
-from underhood.constructions.targets.gated_rnn import as_normalised_rnn, extend, triples
+from underhood.constructions.target import Blueprint, Target
+from underhood.constructions.targets.gated_rnn import as_gated_rnn, extend, triples
 from underhood.constructions.targets.lru import input_pairs
 from underhood.layers import LSTM, Affine, GatedRNN, Stack
 
@@ -51,14 +45,14 @@ class ToLSTM(Target):
     from_gated_rnn = (2,)
     takes = ("form", "order", "epsilon")
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         if plan.layers == 1:
             factors = normalised(plan.factors(direct_reads=True))
             product = plan.product(
                 one_layer_epsilon, lambda n: len(factors.values) * (n * n + 2 * n)
             )
             return plan.finish(*one_lstm_layer(factors, plan.source.d_in, product), product)
-        rnn, _ = as_normalised_rnn(plan)
+        rnn, _ = as_gated_rnn(plan, unit=True)
         product = plan.product(
             two_layer_epsilon, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width)
         )
@@ -66,40 +60,28 @@ class ToLSTM(Target):
 
 
 def one_lstm_layer(factors: Factors, d_in: int, product: Product) -> tuple[Stack, tuple[Role, ...]]:
-    """Compute attention in one layer."""
     small, n = product.linear, product.order
     value, key, query = triples(factors, d_in)
-    kappa, rho = (lengths(rows)[:, None] for rows in (key, query))
-    first, where = distinct(np.column_stack([value, factors.decay]))
-    v = len(first)
+    kappa, rho = (gates.lengths(rows)[:, None] for rows in (key, query))
+    first, where = gates.distinct(np.column_stack([value, factors.decay]))
     none = np.zeros_like(value)
-    e = product.scales
+    # The pairs (a, b) of A, B and C; n stands for the zero gate.
+    pairs = [(a, b) for a in range(n) for b in range(n)]
+    pairs += [(a, n) for a in range(n)] + [(n, b) for b in range(n)]
     # Rows of (value, input gate, output gate), in the order A, B, C, E.
-    values = np.concatenate([np.tile(value, (n * n + 2 * n, 1)), value[first]])
-    inputs = np.concatenate(
-        [e[a] * key / kappa for a in range(n) for _ in range(n)]
-        + [e[a] * key / kappa for a in range(n)]
-        + [none] * n
-        + [none[first]]
-    )
-    outputs = np.concatenate(
-        [e[b] * query / rho for _ in range(n) for b in range(n)]
-        + [none] * n
-        + [e[b] * query / rho for b in range(n)]
-        + [none[first]]
-    )
-    decay = np.concatenate([np.tile(factors.decay, n * n + 2 * n), factors.decay[first]])
+    values = np.concatenate([np.tile(value, (len(pairs), 1)), value[first]])
+    gates_in = [*(scale * key / kappa for scale in product.scales), none]
+    gates_out = [*(scale * query / rho for scale in product.scales), none]
+    inputs = np.concatenate([gates_in[a] for a, _ in pairs] + [none[first]])
+    outputs = np.concatenate([gates_out[b] for _, b in pairs] + [none[first]])
+    decay = np.concatenate([np.tile(factors.decay, len(pairs)), factors.decay[first]])
     weighted = factors.D * (kappa * rho)[:, 0] / small
-    w, total = product.weights, np.sum(product.weights)
-    shared = np.zeros((weighted.shape[0], v))
+    total = np.sum(product.weights)
+    shared = np.zeros((len(weighted), len(first)))
     np.add.at(shared.T, where, total**2 * weighted.T)
-    readout = np.hstack(
-        [w[a] * w[b] * weighted for a in range(n) for b in range(n)]
-        + [-w[a] * total * weighted for a in range(n)]
-        + [-w[b] * total * weighted for b in range(n)]
-        + [shared]
-    )
-    order = cancelling_order(n, where, v)
+    w = [*product.weights, -total]
+    readout = np.hstack([*(w[a] * w[b] * weighted for a, b in pairs), shared])
+    order = cancelling_order(n, where, len(first))
     layer = lstm(f=logit(decay[order]), c=small * values[order], g=inputs[order], o=outputs[order])
     labels = factors.memory_labels
     roles = [Role("memory", f"{kv} A{a}{b}") for a in range(n) for b in range(n) for kv in labels]
@@ -146,11 +128,10 @@ def lstm(*, f: np.ndarray, c: np.ndarray, g: np.ndarray, o: np.ndarray) -> LSTM:
 
 
 def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, ...]]:
-    """Compute Eq. 2 in two layers."""
     small, n = product.linear, product.order
     weights = read_gated_rnn(rnn)
     decay = weights.decay
-    into, out = input_gates(rnn, split_bias=True), output_gates(rnn)
+    into, out = gates.input_gates(rnn, split_bias=True), gates.output_gates(rnn)
     p, passed, neuron = into.products, np.flatnonzero(into.constant), into.neuron
     first, _ = into.distinct_values(decay[neuron])
     # Layer 1: the scaled products, their copies behind a zero gate, and the constant rows.
@@ -160,7 +141,7 @@ def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role,
         f=logit(decay[neuron[rows]]),
         c=small * pairs.W_x,
         g=pairs.W_m,
-        o=constant_rows(len(rows), into.gate.shape[1], OPEN),
+        o=gates.constant_rows(len(rows), into.gate.shape[1], OPEN),
     )
     # R turns layer 1's outputs into ε_v h.
     R = pairs.R
@@ -176,7 +157,7 @@ def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role,
         f=np.full(len(candidates), SHUT),
         c=extend(candidates, len(rows)),
         g=extend(above_inputs, len(rows)),
-        o=constant_rows(len(candidates), len(rows) + 1, OPEN),
+        o=gates.constant_rows(len(candidates), len(rows) + 1, OPEN),
     )
     weighted = weights.D * out.size / small
     shared = np.zeros((len(weighted), len(first_out)))

@@ -13,15 +13,11 @@ needed, as the paper says: the first has B from W_in and C = 2I, the second forg
 
 import numpy as np
 
+from underhood.constructions.construction import Construction
 from underhood.constructions.sources.factors import Factors
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
-from underhood.constructions.targets.gated_rnn import (
-    as_gated_rnn,
-    memory_roles,
-    product_roles,
-    triples,
-)
+from underhood.constructions.target import Blueprint, Target
+from underhood.constructions.targets import gated_rnn
 from underhood.layers import GatedRNN, Mamba, Stack
 
 # exp of it is exactly 0.
@@ -35,18 +31,13 @@ class ToMamba(Target):
     from_attention = (1, 2)
     from_gated_rnn = (2,)
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         if plan.layers == 1:
             factors = plan.factors(direct_reads=True)
-            return plan.finish(one_mamba_layer(factors, plan.source.d_in), memory_roles(factors))
-        rnn, roles = as_gated_rnn(plan)
-        return plan.finish(two_mamba_layers(rnn), roles + product_roles(rnn))
-
-
-def log_decay(decay: np.ndarray) -> np.ndarray:
-    """Return log λ, finite where λ = 0."""
-    with np.errstate(divide="ignore"):
-        return np.maximum(np.log(decay), FORGET)
+            layer = one_mamba_layer(factors, plan.source.d_in)
+            return plan.finish(layer, gated_rnn.memory_roles(factors))
+        rnn, roles = gated_rnn.as_gated_rnn(plan)
+        return plan.finish(two_mamba_layers(rnn), roles + gated_rnn.product_roles(rnn))
 
 
 def mamba(
@@ -60,13 +51,16 @@ def mamba(
 ) -> Mamba:
     """Return a layer that writes (first x̃)⊙(second x̃) with x̃ = [embed|b][x;1]."""
     hidden, inner = first.shape
+    # log λ, finite where λ = 0.
+    with np.errstate(divide="ignore"):
+        log_decay = np.maximum(np.log(decay), FORGET)
     return Mamba(
         W_input=embed[:, :-1],
         b_input=embed[:, -1],
         W_delta=np.zeros(inner),
         b_delta=np.ones(()),
         W_A=np.zeros((hidden, inner)),
-        b_A=log_decay(decay),
+        b_A=log_decay,
         W_B=first[:, :, None] * second[:, None, :],
         b_B=np.zeros((hidden, inner)),
         # The side gate is σ(0) = ½.
@@ -78,7 +72,7 @@ def mamba(
 
 def one_mamba_layer(factors: Factors, d_in: int) -> Mamba:
     """Compute attention in one layer whose neurons are the memory variables."""
-    value, key, query = triples(factors, d_in)
+    value, key, query = gated_rnn.triples(factors, d_in)
     return mamba(
         embed=np.eye(d_in + 1),
         decay=factors.decay,
@@ -90,7 +84,6 @@ def one_mamba_layer(factors: Factors, d_in: int) -> Mamba:
 
 
 def two_mamba_layers(rnn: GatedRNN) -> Stack:
-    """Compute Eq. 2 in two layers."""
     W_in_m, W_in_x, decay, W_out_m, W_out_x, D = read_gated_rnn(rnn)
     hidden, gated = rnn.neurons, rnn.gate_width
     below = mamba(

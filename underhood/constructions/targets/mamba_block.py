@@ -10,10 +10,10 @@ Value rows that fade get channels ±v of their own with A = log λ.
 
 import numpy as np
 
-from underhood.constructions.construction import Role
+from underhood.constructions.construction import Construction, Role
 from underhood.constructions.products.gates import constant_rows
 from underhood.constructions.sources.heads import Attention, numerical_rank
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import extend
 from underhood.constructions.targets.lru import append_constant
 from underhood.constructions.targets.mamba import FORGET
@@ -32,13 +32,12 @@ class ToMambaBlock(Target):
             return []
         return ["One Mamba block shares B and C between its channels: one head only."]
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         assert plan.attention is not None
         return plan.finish(*one_block(plan.attention))
 
 
 def one_block(source: Attention) -> tuple[Stack, tuple[Role, ...]]:
-    """Compute one head of attention in one block."""
     head = source.heads[0]
     U, s, Vt = np.linalg.svd(head.M)
     d_k = numerical_rank(s, head.M.shape, head.eps, head.noise) if np.any(head.W_V) else 0

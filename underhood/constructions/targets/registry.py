@@ -4,8 +4,7 @@ from underhood.constructions.target import Target
 from underhood.constructions.targets.decayed_attention import ToDecayedAttention
 from underhood.constructions.targets.gated_rnn import ToGatedRNN
 from underhood.constructions.targets.gru import ToGRU
-from underhood.constructions.targets.lru import ToLRU
-from underhood.constructions.targets.lru_in_out import ToLRUInOut
+from underhood.constructions.targets.lru import ToLRU, ToLRUInOut
 from underhood.constructions.targets.lru_in_out_mlp import ToLRUInOutMLP
 from underhood.constructions.targets.lstm import ToLSTM
 from underhood.constructions.targets.mamba import ToMamba

@@ -3,7 +3,8 @@
 With a side gate the queries of `gated_rnn.py` need no neurons: W_side = R_q Q, and R_m must be I.
 """
 
-from underhood.constructions.target import Blueprint, BuiltNetwork, Target
+from underhood.constructions.construction import Construction
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets.gated_rnn import memory_roles
 from underhood.layers import SideGatedRNN
 
@@ -19,7 +20,7 @@ class ToSideGatedRNN(Target):
             return []
         return ["Side gating has no constant input that could carry b_V, b_K or b_Q."]
 
-    def build(self, plan: Blueprint) -> BuiltNetwork:
+    def build(self, plan: Blueprint) -> Construction:
         factors = plan.factors(direct_reads=True)
         layer = SideGatedRNN(
             W_in_m=factors.keys,

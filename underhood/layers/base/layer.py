@@ -42,9 +42,9 @@ class Layer(eqx.Module):
 
     d_in = d_out = neurons = gate_width = Size(abstractmethod(lambda self: 0))
 
-    @abstractmethod
     def __call__(self, xs: Tokens) -> Outputs:
-        """Return the outputs at all times."""
+        """Return the outputs at all times; token by token, unless a layer has a faster way."""
+        return stream(self, xs)
 
     @abstractmethod
     def initial_state(self) -> PyTree:
@@ -126,14 +126,9 @@ class LayerMethod(eqx.Module):
 def stream(layer: Layer, xs: Tokens) -> Outputs:
     """Run a layer token by token; the same function as `layer(xs)`, in constant memory."""
     layer.check_sequence(xs)
-    return scan_steps(layer, xs)
-
-
-def scan_steps(layer: Layer, xs: Tokens) -> Outputs:
-    """Run `layer.step` over time, the state in the wider precision of the layer and the inputs."""
-    state = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, xs)), layer.initial_state()
-    )
+    # The state has the wider precision of the layer and the inputs.
+    state = layer.initial_state()
+    state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, xs)), state)
     return jax.lax.scan(layer.step, state, xs)[1]
 
 

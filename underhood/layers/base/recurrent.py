@@ -7,10 +7,13 @@ alone, so it can run on [time, d], on one token [d], or on many sequences at onc
 from abc import abstractmethod
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Layer, zeros
+from underhood.common.decay import decay_from_nu
+from underhood.layers.base.layer import Layer, axis_size, zeros
+from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
 Written = Inexact[Array, "*time hidden"]
@@ -56,3 +59,27 @@ class RecurrentLayer(Layer):
         u = self.enter(x)
         state = self.carry(state) + self.write(u)
         return state, self.read(state, u)
+
+
+class DiagonalLayer(RecurrentLayer):
+    """A recurrent layer with one λ per neuron: h_t = λ⊙h_{t−1} + write(u_t)."""
+
+    nu: eqx.AbstractVar[Float[Weight, " hidden"]]
+
+    neurons = axis_size("nu", 0)
+
+    @property
+    def decay(self) -> Weight:
+        """|λ|."""
+        return decay_from_nu(self.nu)
+
+    @property
+    def eigenvalues(self) -> Inexact[Array, " hidden"]:
+        """λ; real unless a layer says otherwise."""
+        return jnp.asarray(self.decay)
+
+    def carry(self, state: Inexact[Array, "*batch hidden"]) -> Inexact[Array, "*batch hidden"]:
+        return self.eigenvalues * state
+
+    def states(self, written: Written, *, backend: str | None = None) -> Written:
+        return linear_recurrence(self.eigenvalues, written, backend=backend)

@@ -40,10 +40,8 @@ def problems_of(module: eqx.Module) -> list[str]:
         for dimension, size in zip(dimensions, value.shape, strict=True):
             expected, source = sizes.setdefault(dimension, (size, name))
             if size != expected:
-                problems.append(
-                    f"{name} has shape {tuple(value.shape)} but {dimension} is {expected} "
-                    f"in {source}"
-                )
+                given = f"{name} has shape {tuple(value.shape)}"
+                problems.append(f"{given} but {dimension} is {expected} in {source}")
     return problems
 
 
@@ -59,7 +57,6 @@ class AnnotatedArray(NamedTuple):
 # Reading annotations takes longer than the checks themselves.
 @cache
 def annotated_arrays(kind: type) -> tuple[AnnotatedArray, ...]:
-    """List the array fields of a class."""
     hints = typing.get_type_hints(kind)
     # Where the constructor takes λ and the layer stores ν, callers know the field as decay.
     takes_decay = "decay" in inspect.signature(kind).parameters

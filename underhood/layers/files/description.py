@@ -13,15 +13,10 @@ from underhood.layers.files.storage import Contents, take_apart
 def layer_facts(contents: Contents) -> Json:
     """Return kind and sizes of the layer, and how it was made."""
     layer = contents.layer
-    return {
-        "kind": type(layer).__name__,
-        "d_in": layer.d_in,
-        "d_out": layer.d_out,
-        "neurons": layer.neurons,
-        "gate_outputs": layer.gate_width,
-        "parameters": parameter_count(layer),
-        **{name: value for name, value in contents.settings.items() if value is not None},
-    }
+    facts = {"kind": type(layer).__name__, "d_in": layer.d_in, "d_out": layer.d_out}
+    facts |= {"neurons": layer.neurons, "gate_outputs": layer.gate_width}
+    settings = {name: value for name, value in contents.settings.items() if value is not None}
+    return {**facts, "parameters": parameter_count(layer), **settings}
 
 
 def named_arrays(layer: Layer) -> list[tuple[str, np.ndarray]]:
@@ -37,7 +32,6 @@ def named_arrays(layer: Layer) -> list[tuple[str, np.ndarray]]:
 
 
 def array_rows(layer: Layer) -> list[Json]:
-    """Return a row per array."""
     return [
         {
             "array": name,

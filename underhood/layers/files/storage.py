@@ -66,14 +66,13 @@ def save(path: str | os.PathLike[str], what: Any) -> None:  # Any: a layer, or w
     if not isinstance(layer, Layer) or type(layer).__name__ not in KINDS:
         raise BadInput(f"save takes a layer or a construction, not a {type(what).__name__}.")
     tensors: TensorDict = {}
-    structure = take_apart(layer, "", tensors)
-    metadata = {
-        "format": "underhood",
-        "version": str(FORMAT_VERSION),
-        "layer": json.dumps(structure),
-        "roles": json.dumps([list(role) for role in getattr(what, "roles", ())]),
-        "settings": json.dumps(getattr(what, "settings", {})),
+    parts = {
+        "layer": take_apart(layer, "", tensors),
+        "roles": [list(role) for role in getattr(what, "roles", ())],
+        "settings": getattr(what, "settings", {}),
     }
+    metadata = {"format": "underhood", "version": str(FORMAT_VERSION)}
+    metadata |= {name: json.dumps(part) for name, part in parts.items()}
     write_atomically(Path(path), safetensors.numpy.save(tensors, metadata))
 
 
