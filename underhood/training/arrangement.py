@@ -91,7 +91,7 @@ def arrange(
     budget = device.free_memory() if memory is None else memory
     groups = grouping or group(ensemble.students, lanes)
     while True:
-        at_once = min(device.cores(), len(groups)) if device.is_cpu() else 1
+        at_once = min(len(device.core_numbers()), len(groups)) if device.is_cpu() else 1
         constants = tuple(group_constants(ensemble, numbers) for numbers in groups)
         programs = compiled_programs(ensemble, groups, constants)
         needs = [device.bytes_needed(program) for program in programs]
@@ -181,7 +181,7 @@ def compiled_programs(
                 return lowered.compile()
 
     first_of = {look: looks.index(look) for look in looks}
-    with ThreadPoolExecutor(device.cores()) as pool:
+    with ThreadPoolExecutor(len(device.core_numbers())) as pool:
         built = dict(zip(first_of.values(), pool.map(program, first_of.values()), strict=True))
     return tuple(built[first_of[look]] for look in looks)
 

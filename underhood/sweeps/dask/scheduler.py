@@ -67,7 +67,6 @@ def configure(silence: str = SILENCE) -> None:
 
 
 async def serve_scheduler(host: str, port: int, scheme: str, tls: security.Certificates) -> None:
-    """Serve until closed."""
     from distributed import Scheduler
 
     async with Scheduler(

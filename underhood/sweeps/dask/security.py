@@ -38,14 +38,13 @@ class Certificates:
 
     @property
     def given(self) -> bool:
-        """Whether there are any."""
         return any((self.ca, self.cert, self.key))
 
     def check(self) -> None:
         """Refuse two of three, and files that are not there or hold something else."""
         if not self.given:
             return
-        for name, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
+        for name, path in vars(self).items():
             if not path:
                 raise BadInput("TLS takes three files: --tls-ca, --tls-cert and --tls-key.")
             if not Path(path).is_file():
@@ -115,7 +114,6 @@ def check_address(address: str, *, tls: bool, insecure: bool, said: str = "--add
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine, reached by nobody else."""
     if host == "localhost":
         return True
     try:

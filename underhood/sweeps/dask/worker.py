@@ -23,7 +23,7 @@ import threadpoolctl
 
 from underhood.common.errors import BadInput
 from underhood.sweeps.dask import security
-from underhood.training.device import cores, free_host_memory, free_memory, is_cpu
+from underhood.training.device import core_numbers, free_host_memory, free_memory, is_cpu
 
 # The part of a GPU's memory that JAX may take.
 GPU_FRACTION = "0.85"
@@ -115,7 +115,7 @@ def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
             # Not on this system; JAX then uses all cores.
             pass
         # A worker with a share of the cores has the same share of the host's memory.
-        share = min(1.0, cores() / (os.cpu_count() or 1))
+        share = min(1.0, len(core_numbers()) / (os.cpu_count() or 1))
     return {"unit": 1.0, "cpu": 1.0, MEMORY_OFFER: share * free_host_memory()}
 
 
