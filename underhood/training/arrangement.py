@@ -11,11 +11,11 @@ from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
 from underhood.training import device
-from underhood.training.ensemble import Ensemble
+from underhood.training.ensemble import Ensemble, Parts, at_length
 from underhood.training.grouping import Grouping, common_shapes, cut, group, mask_of, pad
 from underhood.training.members import NUMBER_AXES
 from underhood.training.program_cache import PROGRAMS, program_key
-from underhood.training.step import GroupConstants, GroupState, advance_program, first_state
+from underhood.training.step import ALIVE, GroupConstants, GroupState, advance_program
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +94,8 @@ def arrange(
         at_once = min(len(device.core_numbers()), len(groups)) if device.is_cpu() else 1
         constants = tuple(group_constants(ensemble, numbers) for numbers in groups)
         programs = compiled_programs(ensemble, groups, constants)
-        needs = [device.bytes_needed(program) for program in programs]
-        running = sorted((while_running for _, while_running in needs), reverse=True)
-        needed = sum(kept for kept, _ in needs) + sum(running[:at_once])
+        kept, running = zip(*map(device.bytes_needed, programs), strict=True)
+        needed = sum(kept) + sum(sorted(running, reverse=True)[:at_once])
         if needed <= budget or grouping:
             return Arrangement(ensemble, groups, constants, programs, at_once, needed)
         largest = max(map(len, groups))
@@ -118,15 +117,14 @@ def group_constants(ensemble: Ensemble, numbers: Sequence[int]) -> GroupConstant
     shapes = common_shapes([parts.shapes for parts in students])
     uniform = all(parts.shapes == shapes for parts in students)
     masks = None if uniform else [mask_of(parts.weights, shapes) for parts in students]
+    values = {
+        name: [member.get(name, getattr(ensemble.recipe, name)) for member in members]
+        for name in NUMBER_AXES
+    }
     return GroupConstants(
         fixed=stack_trees([parts.fixed for parts in students]),
         mask=None if masks is None else stack_trees(masks),
-        numbers={
-            name: jnp.asarray(
-                [member.get(name, getattr(ensemble.recipe, name)) for member in members]
-            )
-            for name in NUMBER_AXES
-        },
+        numbers={name: jnp.asarray(given) for name, given in values.items()},
         key=jnp.stack([ensemble.sequence_keys[number] for number in numbers]),
         teacher=stack_trees([ensemble.teacher_of(member) for member in members]),
     )
@@ -136,12 +134,14 @@ def first_group_state(ensemble: Ensemble, numbers: Sequence[int]) -> GroupState:
     """Return the state of a group before the first step."""
     students = [ensemble.students[number] for number in numbers]
     shapes = common_shapes([parts.shapes for parts in students])
-    return stack_trees(
-        [
-            first_state(pad(parts.weights, shapes), ensemble.recipe, ensemble.windows)
-            for parts in students
-        ]
-    )
+    direction = ensemble.recipe.optimiser.direction()
+
+    def first_state(parts: Parts) -> GroupState:
+        weights = pad(parts.weights, shapes)
+        curve = jnp.zeros(ensemble.windows)
+        return GroupState(weights, direction.init(weights), jnp.asarray(ALIVE, jnp.int32), curve)
+
+    return stack_trees([first_state(parts) for parts in students])
 
 
 def step_numbers(ensemble: Ensemble, start: int, stop: int) -> tuple[np.int32, ...]:
@@ -153,7 +153,7 @@ def compiled_programs(
     ensemble: Ensemble, groups: Grouping, constants: Sequence[GroupConstants]
 ) -> tuple[jax.stages.Compiled, ...]:
     """Return a program per group; groups of the same kind and shapes share one, as do runs."""
-    task, recipe = ensemble.training_task, ensemble.recipe
+    task, recipe = at_length(ensemble.task, ensemble.recipe), ensemble.recipe
     states = [first_group_state(ensemble, numbers) for numbers in groups]
     looks = [
         (ensemble.students[numbers[0]].kind(), str(jax.tree.map(jnp.shape, (kept, state))))

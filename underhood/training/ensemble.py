@@ -17,7 +17,7 @@ from underhood.layers import LinearAttention
 from underhood.layers.files.storage import KINDS
 from underhood.tasks import Task
 from underhood.training.device import precision_of
-from underhood.training.members import TEACHER_AXIS, Axes, Member, combine, member_keys
+from underhood.training.members import TEACHER_AXIS, Axes, Member, combine
 from underhood.training.recipes import Recipe
 
 # make_student(width, *, key) returns a student: a module (a pytree of arrays) that can be called.
@@ -47,7 +47,6 @@ class Parts:
 
     @classmethod
     def of(cls, student: PyTree) -> "Parts":
-        """Take a student apart."""
         arrays, static = eqx.partition(student, eqx.is_array)
         weights, fixed = eqx.partition(jax.tree.map(jnp.asarray, arrays), eqx.is_inexact_array)
         return cls(weights, fixed, static)
@@ -93,11 +92,6 @@ class Ensemble:
     key: PRNGKeyArray
 
     @property
-    def training_task(self) -> Task:
-        """The task at the length that the recipe trains with."""
-        return at_length(self.task, self.recipe)
-
-    @property
     def window(self) -> int:
         """Steps that one point of a loss curve is the mean of."""
         return -(-self.recipe.steps // WINDOWS)
@@ -137,16 +131,15 @@ def describe_members(
     with precision_of(recipe.precision):
         members, teachers = combine(seeds, widths, axes, task)
         task, teachers = in_precision(recipe.precision, (task, teachers))
-        keys = [member_keys(key, member.seed) for member in members]
+        # A key for the first weights and a key for the sequences.
+        keys = [jax.random.split(jax.random.fold_in(key, member.seed)) for member in members]
         shown = at_length(task, recipe)
-        students = [
+        students = tuple(
             Parts.of(make_checked(make_student, member.width, weight_key, shown))
             for member, (weight_key, _) in zip(members, keys, strict=True)
-        ]
+        )
     sequence_keys = tuple(sequence_key for _, sequence_key in keys)
-    return Ensemble(
-        make_student, members, teachers, tuple(students), sequence_keys, task, recipe, key
-    )
+    return Ensemble(make_student, members, teachers, students, sequence_keys, task, recipe, key)
 
 
 def at_length(task: Task, recipe: Recipe) -> Task:
@@ -187,10 +180,8 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
     weights = [leaf for leaf in jax.tree.leaves(student) if eqx.is_inexact_array(leaf)]
     if not callable(student) or not weights:
         kind = type(student).__name__
-        raise BadInput(
-            f"train: make_student gave a {kind}; give a module (a pytree) with arrays of weights "
-            "and a call."
-        )
+        wanted = "a module (a pytree) with arrays of weights and a call"
+        raise BadInput(f"train: make_student gave a {kind}; give {wanted}.")
     for leaf in weights:
         if str(leaf.dtype) not in PRECISIONS:
             raise BadInput(f"train: the student holds {leaf.dtype} weights; use float32.")
@@ -201,16 +192,15 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadInput(
-            f"train: the student fails on one sequence [time, d_in] = {sequence.shape}: {reason}"
-        ) from error
-    wanted = (task.time, task.d_out)
+        given = f"one sequence [time, d_in] = {sequence.shape}"
+        raise BadInput(f"train: the student fails on {given}: {reason}") from error
     if not isinstance(outputs, jax.ShapeDtypeStruct):
         kind = type(outputs).__name__
         raise BadInput(f"train: the student returns a {kind}; return one array [time, d_out].")
-    if outputs.shape != wanted:
+    if outputs.shape != (task.time, task.d_out):
         raise BadInput(
             f"train: on a sequence {sequence.shape} the student gives {outputs.shape}, and the "
-            f"task wants {wanted}; give the student {task.d_in} inputs and {task.d_out} outputs."
+            f"task wants {(task.time, task.d_out)}; give the student {task.d_in} inputs and "
+            f"{task.d_out} outputs."
         )
     return student

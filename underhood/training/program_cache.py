@@ -9,7 +9,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import jax
 
@@ -18,10 +17,10 @@ from underhood.training.storage.checksums import tree_checksum
 
 # Every program holds memory, and memory mappings, of which a process may have few.
 KEPT_PROGRAMS = 16
-Program = TypeVar("Program")
+Program = jax.stages.Compiled
 
 
-class Programs(Generic[Program]):
+class Programs:
     """The programs used last, and the objects that their keys point to."""
 
     def __init__(self, kept: int = KEPT_PROGRAMS):
@@ -50,12 +49,11 @@ class Programs(Generic[Program]):
         return program
 
     def clear(self) -> None:
-        """Let go of all programs."""
         with self.lock:
             self.entries.clear()
 
 
-PROGRAMS: Programs[jax.stages.Compiled] = Programs()
+PROGRAMS = Programs()
 
 # Every compiled program maps memory of its own. Linux allows a process 65,530 mappings, and ends
 # one that wants more.

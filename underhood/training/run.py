@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,11 +73,8 @@ class Run:
         """
         folder = storage.run_folder(folder)
         if not storage.is_finished(folder):
-            state = (
-                "is not finished; call train again to go on"
-                if (folder / storage.SETTINGS).exists()
-                else "holds no run"
-            )
+            begun = (folder / storage.SETTINGS).exists()
+            state = "is not finished; call train again to go on" if begun else "holds no run"
             raise BadInput(f"{folder} {state}.")
         advice = "remove it and train again to write it anew"
         fields = {"rows", "sha256", "provenance"}
@@ -101,14 +99,13 @@ class Run:
     def files(self) -> dict[str, bytes]:
         """Return the files of the run; the table comes last, because it says that all is there."""
         tensors: dict[str, np.ndarray] = {}
-        structures = [
-            take_apart(model, f"{number:05d}", tensors) if is_ours(model) else None
-            for number, model in enumerate(self.models)
-        ]
+        structures: list[PyTree] = []
         for number, model in enumerate(self.models):
-            if structures[number] is None:
-                for place, array in enumerate(arrays_of(model)):
-                    tensors[f"{number:05d}[{place}]"] = np.asarray(array)
+            name, ours = f"{number:05d}", is_ours(model)
+            structures.append(take_apart(model, name, tensors) if ours else None)
+            arrays = [] if ours else jax.tree.leaves(eqx.filter(model, is_any_array))
+            for place, array in enumerate(arrays):
+                tensors[f"{name}[{place}]"] = np.asarray(array)
         named = {"structures": json.dumps(structures)}
         files = {
             storage.LOSSES: safetensors.numpy.save({"steps": self.steps, "losses": self.losses}),
@@ -125,13 +122,7 @@ class Run:
 
 
 def is_any_array(leaf: PyTree) -> bool:
-    """Tell whether a leaf is an array of JAX or NumPy."""
     return isinstance(leaf, jax.Array | np.ndarray)
-
-
-def arrays_of(model: PyTree) -> list[jax.Array | np.ndarray]:
-    """Return the arrays of a student of any kind, in the order of its fields."""
-    return list(filter(is_any_array, jax.tree.leaves(model)))
 
 
 def as_stored(array: np.ndarray) -> jax.Array:
@@ -169,13 +160,10 @@ def read_models(folder: Path, table: Json, make_student: StudentMaker | None) ->
             count = sum(stored.startswith(f"{name}[") for stored in tensors)
             arrays = [tensors[f"{name}[{place}]"] for place in range(count)]
             made = make_student(table["rows"][number]["width"], key=jax.random.key(0))
-            models.append(with_arrays(made, arrays, folder))
+            replaced, kept = eqx.partition(made, is_any_array)
+            leaves, frame = jax.tree.flatten(replaced)
+            if [array.shape for array in arrays] != [leaf.shape for leaf in leaves]:
+                raise BadInput(f"{folder} holds other students than this make_student makes.")
+            stored = jax.tree.unflatten(frame, map(as_stored, arrays))
+            models.append(eqx.combine(stored, kept))
     return models
-
-
-def with_arrays(made: PyTree, arrays: Sequence[np.ndarray], folder: Path) -> PyTree:
-    """Return a student with the arrays that a run has stored in place of its own."""
-    if [array.shape for array in arrays] != [array.shape for array in arrays_of(made)]:
-        raise BadInput(f"{folder} holds other students than this make_student makes.")
-    stored = iter(map(as_stored, arrays))
-    return jax.tree.map(lambda leaf: next(stored) if is_any_array(leaf) else leaf, made)

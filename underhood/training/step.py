@@ -44,21 +44,9 @@ class GroupState(NamedTuple):
 Advance = Callable[[GroupConstants, GroupState, PyTree, PyTree, PyTree], GroupState]
 
 
-def outputs_of(
-    student: PyTree,
-    task: Task,
-    inputs: Float[Array, "batch time d_in"],
-    *,
-    backend: str | None = None,
-) -> Array:
+def outputs_of(student: PyTree, task: Task, inputs: Array, *, backend: str | None = None) -> Array:
     """Return the outputs that the task's loss reads: all of them, or the last ones."""
     return (last_outputs if task.reads_last else batch_outputs)(student, inputs, backend=backend)
-
-
-def first_state(weights: PyTree, recipe: Recipe, windows: int) -> GroupState:
-    """Return one member's state before its first step."""
-    moments = recipe.optimiser.direction().init(weights)
-    return GroupState(weights, moments, jnp.asarray(ALIVE, jnp.int32), jnp.zeros(windows))
 
 
 def advance_program(

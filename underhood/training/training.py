@@ -94,18 +94,16 @@ def train_members(
             if folder is not None and begun is None:
                 begin_run(folder, settings, origin)
             last = run_steps(arranged, folder, bar)
-            bar.describe("evaluating")
+            bar.activity = "evaluating"
             states = arranged.by_member(last.states)
             rows = evaluate_members(ensemble, states)
         ends = ensemble.window * np.arange(1, ensemble.windows + 1)
+        pairs = zip(ensemble.students, states, strict=True)
         run = Run(
             rows=tuple(rows),
             steps=np.minimum(ends, recipe.steps),
             losses=arranged.curves(last.states, recipe.steps),
-            models=[
-                parts.student(state.weights)
-                for parts, state in zip(ensemble.students, states, strict=True)
-            ],
+            models=[parts.student(state.weights) for parts, state in pairs],
             settings=settings,
             provenance={**origin, "seconds": round(last.seconds, 2)},
         )
@@ -120,7 +118,7 @@ def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> Checkpoin
     stored = None if folder is None else load_checkpoint(folder, states)
     now = stored or Checkpoint(0, states, 0.0)
     chunk, target = 1, CHUNK_SECONDS
-    with stop_on_interrupt(lambda: bar.describe("stopping")) as stop:
+    with stop_on_interrupt(lambda: setattr(bar, "activity", "stopping")) as stop:
         while now.step < total:
             began = time.monotonic()
             until = min(now.step + chunk, total)

@@ -58,18 +58,15 @@ def locked(folder: Path) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise BadInput(
-                f"Another process (number {holder}) is training in {folder}; wait for it, stop "
-                "it, or choose another folder."
-            ) from None
         except OSError as error:
-            raise BadInput(
-                f"The run's folder {folder} cannot be locked ({error.strerror}); choose one on "
-                "another disk."
-            ) from None
+            problem = f"The run's folder {folder} cannot be locked ({error.strerror})"
+            advice = "choose one on another disk"
+            if isinstance(error, BlockingIOError):
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                problem = f"Another process (number {holder}) is training in {folder}"
+                advice = "wait for it, stop it, or choose another folder"
+            raise BadInput(f"{problem}; {advice}.") from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -82,7 +79,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Tell whether a folder holds a finished run."""
     return (folder / MEMBERS).exists()
 
 
