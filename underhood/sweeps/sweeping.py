@@ -73,23 +73,20 @@ def sweep(
     description = study.description | {"students": list(study.students)}
     with Store(Path(folder)).opened(description) as store:
         finished = store.finished() & study.all_addresses()
-        units = plan(
-            study, finished, workers=workers or engine.workers, most=most, memory=engine.memory
-        )
+        workers = workers or engine.workers
+        units = plan(study, finished, workers=workers, most=most, memory=engine.memory)
         for unit in units:
             tell(unit, "planned", "")
-        failed: dict[Unit, str] = {}
-        done = 0
+        done, failed = 0, dict[Unit, str]()
         for outcome in engine.run(study, units, store, tell):
             if outcome.files is None:
                 failed[outcome.unit] = outcome.reason
-                tell(outcome.unit, "failed", outcome.worker)
-                continue
-            origin = {"worker": outcome.worker, "seconds": round(outcome.seconds, 3)}
-            origin_file = as_json(origin | {"attempts": outcome.attempts})
-            store.write(outcome.unit, {"origin.json": origin_file, **outcome.files})
-            done += 1
-            tell(outcome.unit, "done", outcome.worker)
+            else:
+                origin = {"worker": outcome.worker, "seconds": round(outcome.seconds, 3)}
+                origin_file = as_json(origin | {"attempts": outcome.attempts})
+                store.write(outcome.unit, {"origin.json": origin_file, **outcome.files})
+                done += 1
+            tell(outcome.unit, "failed" if outcome.files is None else "done", outcome.worker)
         table = store.write_table(study)
     return Swept(len(finished), done, failed, table, time.monotonic() - began)
 
@@ -139,11 +136,7 @@ def put_units_together(units: Sequence[Run], addresses: list[str], settings: Jso
     rows, losses, models = zip(*(members[address] for address in addresses), strict=True)
     place = {address: number for number, address in enumerate(addresses)}
     groups = (
-        [
-            place[unit.rows[number]["address"]]
-            for number in group
-            if unit.rows[number]["address"] in place
-        ]
+        [place[address] for address in (unit.rows[n]["address"] for n in group) if address in place]
         for unit in units
         for group in unit.settings["grouping"]
     )

@@ -26,7 +26,7 @@ from underhood.sweeps.dask.remote import wrapped
 from underhood.sweeps.dask.scheduler import SILENCE
 from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.dask.worker import MEMORY_OFFER
-from underhood.sweeps.engines import TLS_OPTIONS, Progress, UnitOutcome, Watch
+from underhood.sweeps.engines import TLS_OPTIONS, Outcomes, Progress, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.sweeping import train_in_units
@@ -116,9 +116,7 @@ class Cluster:
             return [] if self.dispatcher is None else self.dispatcher.offers()
         return []
 
-    def run(
-        self, study: Study, units: Sequence[Unit], store: Store, tell: Watch
-    ) -> Iterator[UnitOutcome]:
+    def run(self, study: Study, units: Sequence[Unit], store: Store, tell: Watch) -> Outcomes:
         """Yield the outcomes of units, as they finish; several threads may ask at once."""
         assert self.dispatcher is not None
         return self.dispatcher.outcomes(Call(wrapped(study, self.work), tell), units)
@@ -148,6 +146,5 @@ def require_dask() -> None:
         import cloudpickle  # noqa: F401
         import distributed  # noqa: F401
     except ImportError:
-        raise BadInput(
-            "The engine dask needs the extra cluster: pip install 'underhood[cluster]'."
-        ) from None
+        advice = "pip install 'underhood[cluster]'"
+        raise BadInput(f"The engine dask needs the extra cluster: {advice}.") from None

@@ -11,14 +11,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any  # futures and clients: distributed has no types
 
 from underhood.common.errors import BadInput, reason_of
 from underhood.sweeps.dask.remote import perform
-from underhood.sweeps.engines import UnitOutcome, Watch
+from underhood.sweeps.engines import Outcomes, UnitOutcome, Watch
 from underhood.sweeps.units import Unit
 
 # Units on their way per worker: one that runs, and some in line so that no worker is idle.
@@ -95,7 +95,7 @@ class Dispatcher:
             self.thread.join()
         self.disconnect()
 
-    def outcomes(self, call: Call, units: Sequence[Unit]) -> Iterator[UnitOutcome]:
+    def outcomes(self, call: Call, units: Sequence[Unit]) -> Outcomes:
         """Put units in line and yield their outcomes; raise what stopped the dispatcher."""
         try:
             self.waiting.extend(Job(call, unit) for unit in units)
