@@ -13,7 +13,6 @@ import sys
 
 from underhood.common.errors import BadInput
 from underhood.sweeps.dask import security
-from underhood.sweeps.dask.worker import end_with_parent
 
 LOOPBACK = "127.0.0.1"
 # How long a worker may be silent before its unit goes to another.
@@ -26,26 +25,19 @@ def scheduler_command(arguments: list[str]) -> int:
     parser.add_argument("port", type=int, help="the port to listen on, as 8786")
     parser.add_argument("--host", default=LOOPBACK, help="to listen on; default: loopback")
     parser.add_argument("--silence", default=SILENCE, help="time after which a worker is given up")
-    security.add_security_options(parser)
-    given = parser.parse_args(arguments)
-    try:
-        tls = security.certificates_of(given)
+
+    def serve(given: argparse.Namespace, tls: security.Certificates) -> None:
         scheme = "tls" if tls.given else "tcp"
         shown = f"[{given.host}]" if ":" in given.host else given.host
         address = f"{scheme}://{shown}:{given.port}"
         security.check_address(address, tls=tls.given, insecure=given.insecure, said="--host")
-        end_with_parent(given.with_parent)
         configure(given.silence)
-        asyncio.run(serve_scheduler(given.host, given.port, scheme, tls))
-    except BadInput as error:
-        print(f"underhood: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"underhood: cannot listen on {address}: {error.strerror or error}.", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        pass
-    return 0
+        try:
+            asyncio.run(serve_scheduler(given.host, given.port, scheme, tls))
+        except OSError as error:
+            raise BadInput(f"cannot listen on {address}: {error.strerror or error}.") from None
+
+    return security.run_server(parser, arguments, serve)
 
 
 def configure(silence: str = SILENCE) -> None:

@@ -1,8 +1,13 @@
 """Who may join: loopback, or TLS with certificates, or whoever reaches it with --insecure."""
 
+import ctypes
 import ipaddress
+import os
+import signal
 import ssl
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +31,9 @@ NO_ROUTES: dict[str, list[str]] = {
     "distributed.worker.http.routes": [],
     "distributed.scheduler.http.routes": [],
 }
+
+
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -72,8 +80,13 @@ class Certificates:
         return Security(require_encryption=True, tls_ca_file=self.ca, **files)
 
 
-def add_security_options(parser: ArgumentParser) -> None:
-    """Add the options that a scheduler and a worker share."""
+def run_server(
+    parser: ArgumentParser, arguments: list[str], serve: Callable[[Namespace, Certificates], None]
+) -> int:
+    """Serve until told to end; return the exit status.
+
+    parser  of a scheduler or a worker; the options that both have are added
+    """
     # --tls-ca-file is what dask-jobqueue calls the first.
     for names in (("--tls-ca", "--tls-ca-file"), ("--tls-cert",), ("--tls-key",)):
         parser.add_argument(*names, help="a file; give all three, or none")
@@ -81,13 +94,28 @@ def add_security_options(parser: ArgumentParser) -> None:
         "--insecure", action="store_true", help="for a network on which you trust everybody"
     )
     parser.add_argument("--with-parent", type=int, help="end when this process ends")
+    given = parser.parse_args(arguments)
+    try:
+        tls = Certificates(given.tls_ca, given.tls_cert, given.tls_key)
+        tls.check()
+        if given.with_parent is not None:
+            end_with_parent(given.with_parent)
+        serve(given, tls)
+    except (BadInput, OSError) as error:
+        print(f"underhood: {error}", file=sys.stderr)
+        return 2 if isinstance(error, BadInput) else 1
+    except KeyboardInterrupt:
+        pass
+    return 0
 
 
-def certificates_of(given: Namespace) -> Certificates:
-    """Return the three files of the options, checked."""
-    tls = Certificates(given.tls_ca, given.tls_cert, given.tls_key)
-    tls.check()
-    return tls
+def end_with_parent(parent: int) -> None:
+    """Ask Linux to kill this process when its parent dies, however it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have died before we asked.
+    if os.getppid() != parent:
+        sys.exit(1)
 
 
 def address_parts(address: str) -> SplitResult:

@@ -13,9 +13,7 @@ When it loses its scheduler it joins again, if the scheduler is back within a mi
 
 import argparse
 import asyncio
-import ctypes
 import os
-import signal
 import sys
 from typing import Any
 
@@ -27,7 +25,6 @@ from underhood.training.device import core_numbers, free_host_memory, free_memor
 
 # The part of a GPU's memory that JAX may take.
 GPU_FRACTION = "0.85"
-PR_SET_PDEATHSIG = 1
 OWN_GPU = "own"
 # The name under which a worker offers the bytes that a unit may take.
 MEMORY_OFFER = "memory"
@@ -56,41 +53,22 @@ def worker_command(arguments: list[str]) -> int:
     parser.add_argument(REJOIN, action="store_true", help=argparse.SUPPRESS)
     for name in IGNORED:
         parser.add_argument(name, help=argparse.SUPPRESS)
-    security.add_security_options(parser)
-    given = parser.parse_args(arguments)
-    try:
-        tls = security.certificates_of(given)
-        security.check_address(
-            given.address, tls=tls.given, insecure=given.insecure, said="the address"
-        )
+
+    def serve(given: argparse.Namespace, tls: security.Certificates) -> None:
+        address = given.address
+        security.check_address(address, tls=tls.given, insecure=given.insecure, said="the address")
         resources = pinned(given.cores, given.gpu) | dict.fromkeys(given.offer, 1.0)
-        end_with_parent(given.with_parent)
-        lost = asyncio.run(serve_worker(given, resources, tls))
+        try:
+            lost = asyncio.run(serve_worker(given, resources, tls))
+        except OSError as error:
+            raise OSError(f"cannot join {address}: {error}") from None
         if lost and given.with_parent is None and not given.once:
             # A fresh process, so that nothing of the broken connection is left.
             again = [argument for argument in arguments if argument != REJOIN]
             module = "underhood.sweeps.dask.worker"
             os.execv(sys.executable, [sys.executable, "-m", module, *again, REJOIN])
-    except BadInput as error:
-        print(f"underhood: {error}", file=sys.stderr)
-        return 2
-    except (OSError, TimeoutError) as error:
-        print(f"underhood: cannot join {given.address}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        pass
-    return 0
 
-
-def end_with_parent(parent: int | None) -> None:
-    """Ask Linux to kill this process when its parent dies, however it dies; None: do nothing."""
-    if parent is None:
-        return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have died before we asked.
-    if os.getppid() != parent:
-        sys.exit(1)
+    return security.run_server(parser, arguments, serve)
 
 
 def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
