@@ -122,7 +122,6 @@ def size_of(variable: Any) -> float:  # Any: see above
 
 
 def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
-    """Return the seconds that a unit takes."""
     # Students on a CPU core share nothing.
     apart = students if device.backend == "cpu" else 1
     seconds = apart * (device.launch * step.launches + device.wait * step.waits)

@@ -47,7 +47,6 @@ class Swept:
 
     @property
     def complete(self) -> bool:
-        """Whether every student is trained."""
         return not self.failed
 
 
@@ -126,11 +125,11 @@ def train_in_units(engine: Engine, study: Study, folder: Path, progress: Progres
 
 def put_units_together(units: Sequence[Run], addresses: list[str], settings: Json) -> Run:
     """Return one run of the members with these addresses, in this order."""
-    members = {
-        row.pop("address"): (row, losses, model)
-        for unit in units
-        for row, losses, model in zip(map(dict, unit.rows), unit.losses, unit.models, strict=True)
-    }
+    members = {}
+    for unit in units:
+        for row, losses, model in zip(unit.rows, unit.losses, unit.models, strict=True):
+            kept = {name: row[name] for name in row if name not in ("address", "student")}
+            members[row["address"]] = (kept, losses, model)
     if missing := [address for address in addresses if address not in members]:
         raise BadInput(f"{len(missing)} students of the run are missing; run the same call again.")
     rows, losses, models = zip(*(members[address] for address in addresses), strict=True)
@@ -140,16 +139,11 @@ def put_units_together(units: Sequence[Run], addresses: list[str], settings: Jso
         for unit in units
         for group in unit.settings["grouping"]
     )
-    return Run(
-        rows=tuple({name: row[name] for name in row if name != "student"} for row in rows),
-        steps=units[0].steps,
-        losses=np.stack(losses),
-        models=list(models),
-        settings=settings | {"grouping": [group for group in groups if group]},
-        provenance={
-            **provenance(),
-            "workers": sorted({unit.provenance["device"] for unit in units}),
-            "predicted_bytes": max(unit.provenance["predicted_bytes"] for unit in units),
-            "seconds": round(sum(unit.provenance["seconds"] for unit in units), 2),
-        },
-    )
+    origins = [unit.provenance for unit in units]
+    origin = provenance() | {
+        "workers": sorted({origin["device"] for origin in origins}),
+        "predicted_bytes": max(origin["predicted_bytes"] for origin in origins),
+        "seconds": round(sum(origin["seconds"] for origin in origins), 2),
+    }
+    settings = settings | {"grouping": [group for group in groups if group]}
+    return Run(rows, units[0].steps, np.stack(losses), list(models), settings, origin)

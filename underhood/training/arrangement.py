@@ -35,17 +35,16 @@ class Arrangement:
     bytes: int
 
     def first_states(self) -> list[GroupState]:
-        """Return the state of every group before the first step."""
         return [first_group_state(self.ensemble, numbers) for numbers in self.groups]
 
     def advance(self, states: list[GroupState], start: int, stop: int) -> list[GroupState]:
         """Return the states after steps start to stop − 1; the given ones are used up."""
 
+        ends = step_numbers(self.ensemble, start, stop)
+
         def advance_group(place: int) -> GroupState:
             with device.precision_of(self.ensemble.recipe.precision):
-                after = self.programs[place](
-                    self.constants[place], states[place], *step_numbers(self.ensemble, start, stop)
-                )
+                after = self.programs[place](self.constants[place], states[place], *ends)
                 return jax.block_until_ready(after)
 
         if self.at_once == 1:
@@ -131,7 +130,6 @@ def group_constants(ensemble: Ensemble, numbers: Sequence[int]) -> GroupConstant
 
 
 def first_group_state(ensemble: Ensemble, numbers: Sequence[int]) -> GroupState:
-    """Return the state of a group before the first step."""
     students = [ensemble.students[number] for number in numbers]
     shapes = common_shapes([parts.shapes for parts in students])
     direction = ensemble.recipe.optimiser.direction()
@@ -169,9 +167,8 @@ def compiled_programs(
         options = device.compiler_options()
         advance = advance_program(static, task, recipe)
         with device.precision_of(recipe.precision):
-            lowered = jax.jit(advance, donate_argnums=1).lower(
-                constants[place], states[place], *step_numbers(ensemble, 0, 1)
-            )
+            arguments = constants[place], states[place], *step_numbers(ensemble, 0, 1)
+            lowered = jax.jit(advance, donate_argnums=1).lower(*arguments)
             try:
                 return lowered.compile(compiler_options=options)
             except Exception:

@@ -22,12 +22,11 @@ from underhood.training.recipes import Recipe
 
 # make_student(width, *, key) returns a student: a module (a pytree of arrays) that can be called.
 StudentMaker = Callable[..., PyTree]
+MAKER_WANTED = "make_student must be a function make_student(width, *, key)"
 # The shapes of a student's trained arrays.
 Shapes = tuple[tuple[int, ...], ...]
-
 # Points of a loss curve.
 WINDOWS = 500
-
 # What checkpoints can hold and optimisers can be trusted with.
 PRECISIONS = ("float32", "float64", "complex64", "complex128")
 
@@ -98,7 +97,6 @@ class Ensemble:
 
     @property
     def windows(self) -> int:
-        """Points of a loss curve."""
         return -(-self.recipe.steps // self.window)
 
     def teacher_of(self, member: Member) -> LinearAttention | None:
@@ -118,7 +116,7 @@ def describe_members(
 ) -> Ensemble:
     """Make every member's student, and refuse what cannot be trained; see `train`."""
     if not callable(make_student) or isinstance(make_student, eqx.Module):
-        raise BadInput("train: make_student must be a function make_student(width, *, key).")
+        raise BadInput(f"train: {MAKER_WANTED}.")
     if not isinstance(task, Task):
         raise BadInput(f"train: the task is a {type(task).__name__}; use one of underhood.tasks.")
     if not isinstance(recipe, Recipe):
@@ -143,7 +141,6 @@ def describe_members(
 
 
 def at_length(task: Task, recipe: Recipe) -> Task:
-    """Return the task at the recipe's length, if it has one."""
     return task if recipe.length is None else task.with_length(recipe.length)
 
 
@@ -170,9 +167,7 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
     try:
         inspect.signature(make_student).bind(width, key=key)
     except TypeError as error:
-        raise BadInput(
-            f"train: make_student must be a function make_student(width, *, key), but {error}."
-        ) from None
+        raise BadInput(f"train: {MAKER_WANTED}, but {error}.") from None
     except ValueError:
         # Some callables of C have no signature to check.
         pass

@@ -24,7 +24,6 @@ NUMBER_AXES = ("learning_rate", "weight_decay")
 TEACHER_AXIS = "teacher"
 # Values by the axis' name; numbers also as {width: value}.
 Axes = Mapping[str, Iterable[PyTree]]
-
 # A seed is folded into a key as 32 bits.
 LARGEST_SEED = 2**31 - 1
 

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import jax
 
@@ -17,10 +18,10 @@ from underhood.training.storage.checksums import tree_checksum
 
 # Every program holds memory, and memory mappings, of which a process may have few.
 KEPT_PROGRAMS = 16
-Program = jax.stages.Compiled
+Program = TypeVar("Program")
 
 
-class Programs:
+class Programs(Generic[Program]):
     """The programs used last, and the objects that their keys point to."""
 
     def __init__(self, kept: int = KEPT_PROGRAMS):
@@ -53,7 +54,7 @@ class Programs:
             self.entries.clear()
 
 
-PROGRAMS = Programs()
+PROGRAMS: Programs[jax.stages.Compiled] = Programs()
 
 # Every compiled program maps memory of its own. Linux allows a process 65,530 mappings, and ends
 # one that wants more.

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     import optax
 
 PAPER_STEPS = 1_000_000
-
 # λ in its several parametrisations; the paper lets weight decay touch everything else.
 RECURRENT = ("nu", "theta_log", "gamma_log")
-
 # From 1 to 1e-3: the paper's 1e-3 → 1e-6.
 PAPER_SCHEDULE = Cosine(end=1e-3)
 RECIPE_PRECISIONS = ("float32", "float64")
@@ -133,11 +131,8 @@ class Recipe:
     def first(self, steps: int) -> "Recipe":
         """Return the first steps of this recipe, its schedules cut off there."""
         part = steps / self.steps
-        return self.change(
-            steps=steps,
-            schedule=First(self.schedule, part),
-            decay_schedule=First(self.decay_schedule, part),
-        )
+        schedule, decay = First(self.schedule, part), First(self.decay_schedule, part)
+        return self.change(steps=steps, schedule=schedule, decay_schedule=decay)
 
     @property
     def whole(self) -> "Recipe":
@@ -160,7 +155,6 @@ FAST: dict[str, Any] = {
     "decay_schedule": Fade(hold=0.3, until=0.7),
     "clip": 1.0,
 }
-
 NOISY: dict[str, Any] = {
     "learning_rate": 5e-3,
     "weight_decay": 3e-4,

@@ -80,15 +80,12 @@ class Run:
         fields = {"rows", "sha256", "provenance"}
         table = storage.read_run_json(folder / storage.MEMBERS, fields=fields, advice=advice)
         settings = read_settings(folder)
+        del settings["version"]
+        settings.pop("begun", None)
         curves = read_checked(folder / storage.LOSSES, table["sha256"]).arrays
-        return cls(
-            tuple(table["rows"]),
-            curves["steps"],
-            curves["losses"],
-            read_models(folder, table, make_student),
-            {name: value for name, value in settings.items() if name not in ("version", "begun")},
-            table["provenance"],
-        )
+        models = read_models(folder, table, make_student)
+        rows, origin = tuple(table["rows"]), table["provenance"]
+        return cls(rows, curves["steps"], curves["losses"], models, settings, origin)
 
     def save(self, folder: Path) -> None:
         """Write all that `load` reads; settings.json stays as the run began."""
@@ -138,10 +135,8 @@ def read_checked(path: Path, checksums: Mapping[str, str]) -> Tensors:
             return read_tensors(path)
     except (OSError, ValueError, KeyError):
         pass
-    raise BadInput(
-        f"{path} is missing or damaged; remove {path.parent / storage.MEMBERS} and train again to "
-        "write it anew."
-    )
+    advice = f"remove {path.parent / storage.MEMBERS} and train again to write it anew"
+    raise BadInput(f"{path} is missing or damaged; {advice}.")
 
 
 def read_models(folder: Path, table: Json, make_student: StudentMaker | None) -> list[PyTree]:

@@ -89,11 +89,8 @@ def advance_program(
         # A member whose loss or gradient is no longer a number stops where it was; the others
         # share its program but none of its arithmetic.
         healthy = (state.lost_at == ALIVE) & jnp.isfinite(loss) & jnp.isfinite(norm)
-        weights, moments = jax.tree.map(
-            lambda new, old: jnp.where(healthy, new, old),
-            (weights, moments),
-            (state.weights, state.moments),
-        )
+        new, old = (weights, moments), (state.weights, state.moments)
+        weights, moments = jax.tree.map(lambda *both: jnp.where(healthy, *both), new, old)
         lost_at = jnp.where((state.lost_at == ALIVE) & ~healthy, step, state.lost_at)
         curve = state.curve.at[step // window].add(jnp.where(healthy, loss, jnp.nan))
         return GroupState(weights, moments, lost_at.astype(jnp.int32), curve)
@@ -110,7 +107,6 @@ def advance_program(
 
 
 def with_teacher(task: Task, teacher: LinearAttention | None) -> Task:
-    """Return the task with a member's own teacher, if it has one."""
     if teacher is None:
         return task
     return eqx.tree_at(lambda changed: changed.attention, task, teacher)

@@ -122,7 +122,6 @@ class Cluster:
         return self.dispatcher.outcomes(Call(wrapped(study, self.work), tell), units)
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
-        """Train a run in units, on all workers."""
         return train_in_units(self, study, folder, progress)
 
 
@@ -141,7 +140,6 @@ def cluster_of(options: Json) -> Cluster:
 
 
 def require_dask() -> None:
-    """Refuse with one line where the extra is missing."""
     try:
         import cloudpickle  # noqa: F401
         import distributed  # noqa: F401

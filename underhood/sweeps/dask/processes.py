@@ -29,7 +29,6 @@ class Processes:
         return f"tcp://{LOOPBACK}:{self.port}"
 
     def names(self) -> list[str]:
-        """Return the names of all processes, the scheduler first."""
         return ["scheduler", *(f"worker-{place}" for place in range(self.count))]
 
     def start(self, name: str) -> None:
@@ -59,7 +58,6 @@ class Processes:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator["Processes"]:
-        """Start all processes, and stop them at the end."""
         try:
             for name in self.names():
                 self.start(name)

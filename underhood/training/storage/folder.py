@@ -87,12 +87,10 @@ def write_run_file(path: Path, data: bytes) -> None:
     try:
         write_atomically(path, data)
     except OSError as error:
-        raise OSError(
-            error.errno,
-            f"{error.strerror}; {path.name} was not written, and all files written before it are "
-            "whole. Make room and run the same call again to go on",
-            str(path),
-        ) from None
+        state = f"{path.name} was not written, and all files written before it are whole"
+        advice = "Make room and run the same call again to go on"
+        reason = f"{error.strerror}; {state}. {advice}"
+        raise OSError(error.errno, reason, str(path)) from None
 
 
 def read_run_json(path: Path, *, fields: set[str], advice: str) -> Json:
@@ -106,11 +104,9 @@ def read_run_json(path: Path, *, fields: set[str], advice: str) -> Json:
             raise ValueError
     except (OSError, ValueError, RecursionError):
         raise BadInput(f"{path} cannot be read as a run's file; {advice}.") from None
-    if data.get("version") != VERSION:
-        raise BadInput(
-            f"{path} has format version {data.get('version')!r}, and this underhood reads "
-            f"{VERSION}; update underhood or choose another folder."
-        )
+    if (version := data.get("version")) != VERSION:
+        versions = f"has format version {version!r}, and this underhood reads {VERSION}"
+        raise BadInput(f"{path} {versions}; update underhood or choose another folder.")
     if not fields <= data.keys():
         raise BadInput(f"{path} is not complete; {advice}.")
     return data

@@ -86,14 +86,11 @@ def check_same_settings(folder: Path, settings: Json) -> Json | None:
     same_but_rounding = elsewhere and sketches_agree(stored.get("sketch"), settings.get("sketch"))
     if different and not (set(different) <= CHECKSUMS and same_but_rounding):
         first, more = different[0], len(different) - 1
-        change = MEANINGS.get(first) or (
-            f"{first} was {str(then.get(first))[:60]} and is now {str(now.get(first))[:60]}"
-        )
-        raise BadInput(
-            f"The run in {folder} was begun with other settings: {change}"
-            f"{f' (and {more} more)' if more else ''}. Use the old settings to go on, or another "
-            "folder to start anew."
-        )
+        before, after = (str(flattened.get(first))[:60] for flattened in (then, now))
+        change = MEANINGS.get(first) or f"{first} was {before} and is now {after}"
+        change += f" (and {more} more)" if more else ""
+        advice = "Use the old settings to go on, or another folder to start anew"
+        raise BadInput(f"The run in {folder} was begun with other settings: {change}. {advice}.")
     return stored
 
 
@@ -111,10 +108,9 @@ def flat(data: PyTree, name: str = "") -> Json:
 def as_setting(value: PyTree) -> PyTree:
     """Return a frozen dataclass as JSON with the names of its kinds, other objects by name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = dataclasses.fields(value)
-        return {"kind": type(value).__name__} | {
-            field.name: as_setting(getattr(value, field.name)) for field in fields
-        }
+        names = [field.name for field in dataclasses.fields(value)]
+        fields = {name: as_setting(getattr(value, name)) for name in names}
+        return {"kind": type(value).__name__, **fields}
     if isinstance(value, tuple):
         return [as_setting(part) for part in value]
     if value is None or isinstance(value, bool | int | float | str):
