@@ -19,12 +19,12 @@ from pathlib import Path
 from underhood.common.errors import BadInput, refuse
 from underhood.common.files import Json
 from underhood.common.numbers import whole_problems
+from underhood.sweeps.dask.certificates import Certificates, check_address
 from underhood.sweeps.dask.dispatch import Call, Dispatcher
 from underhood.sweeps.dask.processes import Processes
 from underhood.sweeps.dask.queueing import Queue
 from underhood.sweeps.dask.remote import wrapped
 from underhood.sweeps.dask.scheduler import SILENCE
-from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.dask.worker import MEMORY_OFFER
 from underhood.sweeps.engines import TLS_OPTIONS, Outcomes, Progress, Watch
 from underhood.sweeps.store import Store

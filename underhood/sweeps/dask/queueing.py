@@ -30,8 +30,8 @@ from typing import Any  # dask-jobqueue has no types
 from underhood.common.errors import BadInput
 from underhood.common.files import Json
 from underhood.common.numbers import is_whole
+from underhood.sweeps.dask.certificates import HTTP, Certificates
 from underhood.sweeps.dask.scheduler import configure
-from underhood.sweeps.dask.security import HTTP, Certificates
 from underhood.sweeps.dask.worker import OWN_GPU
 
 # The classes of dask-jobqueue by what files call them.

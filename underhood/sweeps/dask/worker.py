@@ -20,7 +20,7 @@ from typing import Any
 import threadpoolctl
 
 from underhood.common.errors import BadInput
-from underhood.sweeps.dask import security
+from underhood.sweeps.dask import certificates
 from underhood.training.device import core_numbers, free_host_memory, free_memory, is_cpu
 
 # The part of a GPU's memory that JAX may take.
@@ -46,17 +46,18 @@ def worker_command(arguments: list[str]) -> int:
     parser.add_argument("--gpu", help="the number of its GPU, or own: the one that it is given")
     parser.add_argument("--interface", help="the network to listen on, as eth0")
     parser.add_argument("--death-timeout", help="how long to wait for the scheduler, as 60s")
-    parser.add_argument(
-        "--offer", action="append", default=[], help="a name that units may need, as big"
-    )
+    offer = "a name that units may need, as big"
+    parser.add_argument("--offer", action="append", default=[], help=offer)
     parser.add_argument("--once", action="store_true", help="end when the scheduler is lost")
     parser.add_argument(REJOIN, action="store_true", help=argparse.SUPPRESS)
     for name in IGNORED:
         parser.add_argument(name, help=argparse.SUPPRESS)
 
-    def serve(given: argparse.Namespace, tls: security.Certificates) -> None:
+    def serve(given: argparse.Namespace, tls: certificates.Certificates) -> None:
         address = given.address
-        security.check_address(address, tls=tls.given, insecure=given.insecure, said="the address")
+        certificates.check_address(
+            address, tls=tls.given, insecure=given.insecure, said="the address"
+        )
         resources = pinned(given.cores, given.gpu) | dict.fromkeys(given.offer, 1.0)
         try:
             lost = asyncio.run(serve_worker(given, resources, tls))
@@ -68,7 +69,7 @@ def worker_command(arguments: list[str]) -> int:
             module = "underhood.sweeps.dask.worker"
             os.execv(sys.executable, [sys.executable, "-m", module, *again, REJOIN])
 
-    return security.run_server(parser, arguments, serve)
+    return certificates.run_server(parser, arguments, serve)
 
 
 def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
@@ -98,7 +99,7 @@ def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
 
 
 async def serve_worker(
-    given: argparse.Namespace, resources: dict[str, float], tls: security.Certificates
+    given: argparse.Namespace, resources: dict[str, float], tls: certificates.Certificates
 ) -> bool:
     """Serve until closed; return whether the scheduler was lost."""
     import dask
@@ -111,7 +112,7 @@ async def serve_worker(
             reasons.append(options.get("reason", ""))
             return await super().close(*arguments, **options)
 
-    dask.config.set(security.NO_ROUTES)
+    dask.config.set(certificates.NO_ROUTES)
     async with ObservedWorker(
         given.address,
         name=given.name,
@@ -122,7 +123,7 @@ async def serve_worker(
         death_timeout=given.death_timeout or (REJOIN_TIME if given.rejoin else None),
         security=tls.security(),
         dashboard=False,
-        dashboard_address=security.HTTP,
+        dashboard_address=certificates.HTTP,
         # Memory is planned by `train` itself; spilling its arrays would only slow it.
         memory_limit=0,
     ) as worker:
@@ -134,8 +135,8 @@ def seen_from(address: str) -> str:
     """Return the address of this machine on the way to the scheduler."""
     from distributed.utils import get_ip
 
-    host = security.address_parts(address).hostname or ""
-    if security.is_loopback(host):
+    host = certificates.address_parts(address).hostname or ""
+    if certificates.is_loopback(host):
         return "127.0.0.1" if host == "localhost" else host
     return str(get_ip(host))
 
