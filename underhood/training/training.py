@@ -28,8 +28,7 @@ from underhood.training.members import Axes
 from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.recipes import Recipe
 from underhood.training.run import Run
-from underhood.training.storage.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from underhood.training.storage.folder import is_finished, opened_folder
+from underhood.training.storage import folder as storage
 from underhood.training.storage.settings import begin_run, check_same_settings, settings_of
 
 # A chunk lasts about this long: often enough for the bar and for Ctrl-C, seldom enough that
@@ -82,9 +81,9 @@ def train_members(
 ) -> Run:
     """Train the members of an ensemble, or go on, or read the finished run; see `train`."""
     recipe, settings = ensemble.recipe, settings_of(ensemble)
-    with precision_of(recipe.precision), opened_folder(out) as folder:
+    with precision_of(recipe.precision), storage.opened_folder(out) as folder:
         begun = None if folder is None else check_same_settings(folder, settings)
-        if folder is not None and is_finished(folder):
+        if folder is not None and storage.is_finished(folder):
             return Run.load(folder, ensemble.make_student)
         with Bar(recipe.steps, len(ensemble.members), progress) as bar:
             grouping = tuple(map(tuple, begun["grouping"])) if begun else None
@@ -112,11 +111,11 @@ def train_members(
         return run
 
 
-def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> Checkpoint:
+def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> storage.Checkpoint:
     """Run all steps in chunks, from the newest checkpoint on; return where they end."""
     states, total = arranged.first_states(), arranged.ensemble.recipe.steps
-    stored = None if folder is None else load_checkpoint(folder, states)
-    now = stored or Checkpoint(0, states, 0.0)
+    stored = None if folder is None else storage.load_checkpoint(folder, states)
+    now = stored or storage.Checkpoint(0, states, 0.0)
     chunk, target = 1, CHUNK_SECONDS
     with stop_on_interrupt(lambda: setattr(bar, "activity", "stopping")) as stop:
         while now.step < total:
@@ -125,12 +124,12 @@ def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> Checkpoin
             states = arranged.advance(now.states, now.step, until)
             taken = time.monotonic() - began
             speed = (until - now.step) / max(taken, 1e-9)
-            now = Checkpoint(until, states, now.seconds + taken)
+            now = storage.Checkpoint(until, states, now.seconds + taken)
             curves = arranged.curves(states, until)
             bar.update(until, curves[:, (until - 1) // arranged.ensemble.window], speed)
             if folder is not None:
                 began = time.monotonic()
-                save_checkpoint(folder, now)
+                storage.save_checkpoint(folder, now)
                 target = max(CHUNK_SECONDS, CHECKPOINT_SHARE * (time.monotonic() - began))
             if stop.is_set():
                 kept = f" and kept in {folder}; the same call goes on" if folder else ""

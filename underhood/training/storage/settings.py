@@ -15,9 +15,8 @@ from underhood.common.files import Json, as_json
 from underhood.common.provenance import provenance
 from underhood.layers.files.storage import take_apart
 from underhood.training.ensemble import Ensemble
-from underhood.training.storage.checkpoints import checkpoints
+from underhood.training.storage import folder as storage
 from underhood.training.storage.checksums import sketch, sketches_agree, tree_checksum
-from underhood.training.storage.folder import SETTINGS, VERSION, read_run_json, write_run_file
 
 # What another checksum means to people.
 MEANINGS = {
@@ -51,18 +50,18 @@ def settings_of(ensemble: Ensemble) -> Json:
 
 def settings_file(settings: Json, begun: Json) -> bytes:
     """Return settings.json of a run; `begun` is the provenance of its beginning."""
-    return as_json({"version": VERSION, "begun": begun, **settings})
+    return as_json({"version": storage.VERSION, "begun": begun, **settings})
 
 
 def begin_run(folder: Path, settings: Json, begun: Json) -> None:
     """Write down what a new run is, and where it began."""
-    write_run_file(folder / SETTINGS, settings_file(settings, begun))
+    storage.write_run_file(folder / storage.SETTINGS, settings_file(settings, begun))
 
 
 def read_settings(folder: Path) -> Json:
     """Read the settings of a run, and under "begun" where it began."""
     advice = "choose another folder, or remove this one to start anew"
-    return read_run_json(folder / SETTINGS, fields={"grouping"}, advice=advice)
+    return storage.read_run_json(folder / storage.SETTINGS, fields={"grouping"}, advice=advice)
 
 
 def check_same_settings(folder: Path, settings: Json) -> Json | None:
@@ -71,8 +70,8 @@ def check_same_settings(folder: Path, settings: Json) -> Json | None:
     On another device random numbers differ in their last digit, and with them the checksums of
     weights and teachers. There it is enough that their sketches agree.
     """
-    if not (folder / SETTINGS).exists():
-        if checkpoints(folder):
+    if not (folder / storage.SETTINGS).exists():
+        if storage.checkpoints(folder):
             raise BadInput(f"{folder} holds checkpoints but no settings; choose another folder.")
         return None
     stored = read_settings(folder)
