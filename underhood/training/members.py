@@ -11,8 +11,10 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
-from jaxtyping import PyTree, PyTreeDef
+import numpy as np
+from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
 from underhood.common.numbers import is_whole
@@ -119,15 +121,11 @@ def check_teachers(teachers: tuple[PyTree, ...], task: Task) -> tuple[LinearAtte
     if not isinstance(task, TeacherStudent):
         kind = type(task).__name__
         raise BadInput(f"train: the axis teacher needs a TeacherStudent, not {kind}.")
-
-    def shapes(teacher: LinearAttention) -> tuple[PyTreeDef, list[tuple[int, ...]]]:
-        leaves, structure = jax.tree.flatten(teacher)
-        return structure, [leaf.shape for leaf in leaves]
-
+    wanted = jax.tree.map(np.shape, task.attention)
     for number, teacher in enumerate(teachers):
         if not isinstance(teacher, LinearAttention):
             kind = type(teacher).__name__
             raise BadInput(f"train: teacher {number} is a {kind}, not a LinearAttention.")
-        if shapes(teacher) != shapes(task.attention):
+        if not eqx.tree_equal(jax.tree.map(np.shape, teacher), wanted):
             raise BadInput(f"train: teacher {number} has other weights or shapes than the task's.")
     return teachers

@@ -29,7 +29,7 @@ from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.recipes import Recipe
 from underhood.training.run import Run
 from underhood.training.storage import folder as storage
-from underhood.training.storage.settings import begin_run, check_same_settings, settings_of
+from underhood.training.storage.settings import check_same_settings, settings_file, settings_of
 
 # A chunk lasts about this long: often enough for the bar and for Ctrl-C, seldom enough that
 # writing a checkpoint (at most a twentieth of the time) does not count.
@@ -91,7 +91,8 @@ def train_members(
             settings["grouping"] = [list(numbers) for numbers in arranged.groups]
             origin = {**provenance(), "predicted_bytes": arranged.bytes}
             if folder is not None and begun is None:
-                begin_run(folder, settings, origin)
+                begin = settings_file(settings, origin)
+                storage.write_run_file(folder / storage.SETTINGS, begin)
             last = run_steps(arranged, folder, bar)
             bar.activity = "evaluating"
             states = arranged.by_member(last.states)

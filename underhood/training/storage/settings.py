@@ -53,11 +53,6 @@ def settings_file(settings: Json, begun: Json) -> bytes:
     return as_json({"version": storage.VERSION, "begun": begun, **settings})
 
 
-def begin_run(folder: Path, settings: Json, begun: Json) -> None:
-    """Write down what a new run is, and where it began."""
-    storage.write_run_file(folder / storage.SETTINGS, settings_file(settings, begun))
-
-
 def read_settings(folder: Path) -> Json:
     """Read the settings of a run, and under "begun" where it began."""
     advice = "choose another folder, or remove this one to start anew"
