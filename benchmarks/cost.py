@@ -26,7 +26,7 @@ from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.sweeps import Study
 from underhood.sweeps.cost import Device, Step, seconds_of, step_of
 from underhood.training.arrangement import Arrangement, arrange
-from underhood.training.device import cores
+from underhood.training.device import core_numbers
 
 SECONDS = 0.5
 TASKS = {
@@ -81,7 +81,7 @@ def run() -> Iterator[Case]:
         for size in SIZES[backend]
     ]
     # Compiled side by side, timed one after another.
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(len(core_numbers())) as pool:
         made = list(pool.map(lambda place: compiled(studied(*place), place[4]), places))
     for (task, kind, depth, *size), arranged in zip(places, made, strict=True):
         yield Case(f"{kind}, {depth}, {task}", *size, measured(arranged))

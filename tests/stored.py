@@ -17,8 +17,8 @@ import underhood as uh
 from underhood.common.tensors import read_tensors
 from underhood.training import training
 from underhood.training.arrangement import Arrangement
-from underhood.training.storage.checkpoints import checkpoints
 from underhood.training.storage.checksums import arrays_checksum
+from underhood.training.storage.folder import checkpoints
 
 PADDED = {"widths": (3, 4), "lanes": 4}
 # Where chunks begin that may last as long as they like: each is eight times the one before it.

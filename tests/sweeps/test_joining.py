@@ -16,10 +16,10 @@ from swept import all_tiny_there_once, small_study, tiny
 
 from underhood.common.errors import BadInput
 from underhood.sweeps.dask import certificates
+from underhood.sweeps.dask.certificates import Certificates, check_address
 from underhood.sweeps.dask.cluster import Cluster
 from underhood.sweeps.dask.processes import free_port
 from underhood.sweeps.dask.queueing import Queue
-from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.sweeping import sweep
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ from killable import STEPS, train
 from stored import assert_same, assert_whole, hidden, steps_kept
 
 import underhood as uh
-from underhood.training.storage.checkpoints import KEPT_CHECKPOINTS
+from underhood.training.storage.folder import KEPT_CHECKPOINTS
 
 pytestmark = pytest.mark.usefixtures("unhooked", "cache")
 

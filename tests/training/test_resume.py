@@ -18,7 +18,7 @@ from killable import STEPS, make_student, make_task, train
 import underhood as uh
 from underhood.training.arrangement import first_group_state
 from underhood.training.ensemble import describe_members
-from underhood.training.storage import checkpoints as storage
+from underhood.training.storage import folder as storage
 
 pytestmark = pytest.mark.usefixtures("unhooked", "cache")
 

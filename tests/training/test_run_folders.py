@@ -16,7 +16,6 @@ from killable import STEPS, make_student, make_task, train
 from stored import assert_same, contents, make_foreign, noted_steps
 
 import underhood as uh
-from underhood.training.storage.settings import begin_run
 
 pytestmark = pytest.mark.usefixtures("unhooked", "cache")
 
@@ -68,7 +67,7 @@ def test_foreign_students_are_loaded_with_what_made_them(foreign, no_training) -
 def test_an_unfinished_run_is_not_loaded(tmp_path) -> None:
     with pytest.raises(uh.BadInput, match="holds no run"):
         uh.Run.load(tmp_path)
-    begin_run(tmp_path, {}, {})
+    (tmp_path / "settings.json").touch()
     with pytest.raises(uh.BadInput, match="is not finished; call train again"):
         uh.Run.load(tmp_path)
 

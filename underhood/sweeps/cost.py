@@ -15,6 +15,7 @@ A CPU core trains one student after the other, so there every term counts per st
 from, and how well the formula does.
 """
 
+import itertools
 import math
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
 from underhood.training.arrangement import first_group_state, group_constants, step_numbers
 from underhood.training.device import precision_of
-from underhood.training.ensemble import describe_members
+from underhood.training.ensemble import at_length, describe_members
 from underhood.training.step import advance_program
 
 # Equations and variables of a trace have no public types in JAX: Any.
@@ -78,9 +79,8 @@ def step_of(study: Study, student: str, width: int, device: Device) -> Step:
         study.students[student], study.task, recipe, widths=width, key=jax.random.key(0)
     )
     with precision_of(recipe.precision):
-        advance = advance_program(
-            ensemble.students[0].static, ensemble.training_task, recipe, backend=device.backend
-        )
+        task, static = at_length(ensemble.task, recipe), ensemble.students[0].static
+        advance = advance_program(static, task, recipe, backend=device.backend)
         constants, state = group_constants(ensemble, (0,)), first_group_state(ensemble, (0,))
         traced = jax.make_jaxpr(advance)(constants, state, *step_numbers(ensemble, 0, 1))
     return cost_of(traced.jaxpr)
@@ -96,18 +96,14 @@ def cost_of(jaxpr: Any) -> Step:  # Any: see above
         elif inner:
             total += max(inner, key=lambda step: step.flow)
         elif equation.primitive.name not in VIEWS:
-            flow = sum(size_of(variable) for variable in equation.outvars)
-            total += Step(flow, work_of(equation), 1.0)
+            total += Step(sum(map(size_of, equation.outvars)), work_of(equation), 1.0)
     return total
 
 
 def bodies_of(equation: Any) -> list[Any]:  # Any: see above
     """Return the functions inside an equation: the bodies of loops and calls."""
-    parameters = equation.params.values()
-    values = (
-        v for value in parameters for v in (value if isinstance(value, tuple | list) else [value])
-    )
-    bodies = (getattr(value, "jaxpr", value) for value in values)
+    values = (v if isinstance(v, tuple | list) else [v] for v in equation.params.values())
+    bodies = (getattr(value, "jaxpr", value) for value in itertools.chain(*values))
     return [body for body in bodies if hasattr(body, "eqns")]
 
 
@@ -116,20 +112,16 @@ def work_of(equation: Any) -> float:  # Any: see above
     if equation.primitive.name != "dot_general":
         return 0.0
     ((contracted, _), _) = equation.params["dimension_numbers"]
-    left = equation.invars[0].aval.shape
-    inner = math.prod(left[axis] for axis in contracted)
+    inner = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
     return 2.0 * math.prod(equation.outvars[0].aval.shape) * inner
 
 
 def size_of(variable: Any) -> float:  # Any: see above
-    """Return the bytes of a value."""
-    shape = getattr(variable.aval, "shape", ())
-    dtype = getattr(variable.aval, "dtype", None)
-    return float(math.prod(shape)) * getattr(dtype, "itemsize", 4)
+    itemsize = getattr(getattr(variable.aval, "dtype", None), "itemsize", 4)
+    return float(math.prod(getattr(variable.aval, "shape", ()))) * itemsize
 
 
 def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
-    """Return the seconds that a unit takes."""
     # Students on a CPU core share nothing.
     apart = students if device.backend == "cpu" else 1
     seconds = apart * (device.launch * step.launches + device.wait * step.waits)
@@ -138,16 +130,13 @@ def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
 
 
 def hours(study: Study, units: list[Unit], device: Device) -> float:
-    """Return the device-hours that units take."""
-    steps = {
-        place: step_of(study, *place, device)
-        for place in {(unit.student, unit.width) for unit in units}
-    }
-    seconds = (
-        seconds_of(steps[unit.student, unit.width], len(unit.addresses), study.recipe.steps, device)
-        for unit in units
-    )
-    return sum(seconds) / 3600
+    places = {(unit.student, unit.width) for unit in units}
+    traced = {place: step_of(study, *place, device) for place in places}
+    seconds = 0.0
+    for unit in units:
+        step = traced[unit.student, unit.width]
+        seconds += seconds_of(step, len(unit.addresses), study.recipe.steps, device)
+    return seconds / 3600
 
 
 def cost_in_words(study: Study, units: list[Unit]) -> str:

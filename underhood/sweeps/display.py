@@ -46,7 +46,6 @@ class SweepDisplay(LiveDisplay):
 
     @property
     def ended(self) -> int:
-        """Units that are done or have failed."""
         return self.counts["done"] + self.counts["failed"]
 
     def standing(self) -> str:
@@ -60,7 +59,6 @@ class SweepDisplay(LiveDisplay):
         return ", ".join(words)
 
     def table(self) -> "rich.table.Table":
-        """Return the counts, a row per worker, and the time left."""
         from rich.table import Table
 
         values = {"units": self.units, "done": self.counts["done"], "running": len(self.running)}

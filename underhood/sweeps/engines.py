@@ -43,6 +43,10 @@ class UnitOutcome:
     attempts: int = 1
 
 
+# One for every unit, as they finish.
+Outcomes = Iterator[UnitOutcome]
+
+
 @runtime_checkable
 class Engine(Protocol):
     """What trains."""
@@ -59,15 +63,13 @@ class Engine(Protocol):
     def memory(self) -> int | None:
         """Bytes that a unit may take where there is least; None: not known."""
 
-    def run(
-        self, study: Study, units: Sequence[Unit], store: Store, tell: Watch
-    ) -> Iterator[UnitOutcome]:
+    def run(self, study: Study, units: Sequence[Unit], store: Store, tell: Watch) -> Outcomes:
         """Yield the outcome of every unit, as they finish."""
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
         """Train the one student of a study at all widths, axes and seeds; go on if it was begun.
 
-        folder    keeps the run in the same form whoever trains it
+        folder  keeps the run in the same form whoever trains it
         """
 
 
@@ -86,9 +88,7 @@ class Local:
     def memory(self) -> int | None:
         return free_memory()
 
-    def run(
-        self, study: Study, units: Sequence[Unit], store: Store, tell: Watch
-    ) -> Iterator[UnitOutcome]:
+    def run(self, study: Study, units: Sequence[Unit], store: Store, tell: Watch) -> Outcomes:
         """Train one unit after the other; a unit that fails does not stop the rest."""
         for unit in units:
             tell(unit, "running", "here")
@@ -101,8 +101,8 @@ class Local:
                     error.filename = error.filename or str(store.folder)
                     raise
                 yield UnitOutcome(unit, None, reason_of(error))
-                continue
-            yield UnitOutcome(unit, files, seconds=time.monotonic() - began)
+            else:
+                yield UnitOutcome(unit, files, seconds=time.monotonic() - began)
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
         """Train all members by one call, with checkpoints."""

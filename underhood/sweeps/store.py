@@ -45,23 +45,25 @@ class Store:
     @contextlib.contextmanager
     def opened(self, description: Json) -> Iterator["Store"]:
         """Hold the folder for writing, and clear away what a killed process left half-written."""
+        output = f"The output folder {self.folder}"
         if self.folder.exists() and not self.folder.is_dir():
             raise BadInput(f"The output {self.folder} is a file; name a folder.")
         if foreign := self.foreign():
-            raise BadInput(
-                f"The output folder {self.folder} holds other files ({foreign[0]}); name a new "
-                "or empty folder, or one with a study."
-            )
+            advice = "name a new or empty folder, or one with a study"
+            raise BadInput(f"{output} holds other files ({foreign[0]}); {advice}.")
         try:
             (self.folder / UNITS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInput(
-                f"The output folder {self.folder} cannot be written: {error.strerror}."
-            ) from None
+            raise BadInput(f"{output} cannot be written: {error.strerror}.") from None
         with locked(self.folder):
             for left in (self.folder / UNITS).glob(".*"):
                 shutil.rmtree(left, ignore_errors=True)
-            self.put_aside_damaged()
+            # Damaged units make way for those that replace them.
+            for damaged in [unit for unit in self.unit_folders() if rows_of(unit) is None]:
+                aside = self.folder / DAMAGED / damaged.name
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.parent.mkdir(exist_ok=True)
+                os.rename(damaged, aside)
             write_atomically(self.folder / "study.json", as_json(description))
             yield self
 
@@ -73,25 +75,13 @@ class Store:
         return sorted(names - STORE_FILES)
 
     def unit_folders(self) -> list[Path]:
-        """Return the folders of all units, whole or damaged."""
         return sorted((self.folder / UNITS).glob("[!.]*"))
 
     def all_rows(self) -> Iterator[Json]:
-        """Yield the rows of all finished units."""
         for folder in self.unit_folders():
             yield from rows_of(folder) or ()
 
-    def put_aside_damaged(self) -> None:
-        """Move damaged units out of the way of those that replace them."""
-        for folder in self.unit_folders():
-            if rows_of(folder) is None:
-                aside = self.folder / DAMAGED / folder.name
-                shutil.rmtree(aside, ignore_errors=True)
-                aside.parent.mkdir(exist_ok=True)
-                os.rename(folder, aside)
-
     def finished(self) -> set[str]:
-        """Return the addresses of all students that are here."""
         return {row["address"] for row in self.all_rows()}
 
     def write(self, unit: Unit, files: dict[str, bytes]) -> None:
@@ -102,10 +92,7 @@ class Store:
         temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{unit.name}."))
         try:
             for name, data in files.items():
-                with open(temporary / name, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
+                write_atomically(temporary / name, data)
             os.chmod(temporary, 0o755)
             os.rename(temporary, place)
         except BaseException as error:
@@ -122,17 +109,14 @@ class Store:
 
     def rows(self, study: Study) -> list[Json]:
         """Return the rows of a study's students, in the order of their units; each once."""
-        addresses = study.all_addresses()
         rows: dict[str, Json] = {}
         for row in self.all_rows():
-            if row["address"] in addresses:
-                rows.setdefault(row["address"], row)
-        return list(rows.values())
+            rows.setdefault(row["address"], row)
+        addresses = study.all_addresses()
+        return [row for address, row in rows.items() if address in addresses]
 
     def write_table(self, study: Study) -> Path:
-        """Write table.csv with the rows of a study."""
-        rows = self.rows(study)
-        text = io.StringIO()
+        rows, text = self.rows(study), io.StringIO()
         names = dict.fromkeys(name for row in rows for name in row)
         table = csv.DictWriter(text, list(names), lineterminator="\n")
         table.writeheader()
@@ -149,15 +133,10 @@ class Store:
         rows: list[Json] = []
         for place, losses in sorted(groups.items(), key=lambda item: str(item[0])):
             finite = [loss for loss in losses if loss is not None]
-            rows.append(
-                {
-                    **dict(zip(names, place, strict=True)),
-                    "seeds": len(losses),
-                    "lost": len(losses) - len(finite),
-                    "median loss": float(np.median(finite)) if finite else None,
-                    "lowest": min(finite, default=None),
-                }
-            )
+            counts = {"seeds": len(losses), "lost": len(losses) - len(finite)}
+            median = float(np.median(finite)) if finite else None
+            row = dict(zip(names, place, strict=True)) | counts
+            rows.append(row | {"median loss": median, "lowest": min(finite, default=None)})
         return rows
 
     def load(self, unit: Unit, make_student: StudentMaker | None = None) -> Run:
@@ -165,7 +144,6 @@ class Store:
         return Run.load(self.folder / UNITS / unit.name, make_student)
 
     def load_all(self, make_student: StudentMaker) -> list[Run]:
-        """Read all finished units of one kind of student."""
         return [Run.load(folder, make_student) for folder in self.unit_folders()]
 
 

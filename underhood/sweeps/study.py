@@ -100,20 +100,16 @@ class Study:
 
     def addresses(self, student: str, members: Iterable[Member] | None = None) -> dict[Member, str]:
         """Return the address of every student of a kind, or of some."""
-        common = self.common(student)
-
-        def address(member: Member) -> str:
+        common, addresses = self.common(student), {}
+        for member in self.members() if members is None else members:
             axes = [
                 [axis, self.teacher_sums[int(value)] if axis == TEACHER_AXIS else value]
                 for axis, value in member.axes
             ]
-            return json_checksum([common, member.width, member.seed, axes])
-
-        chosen = self.members() if members is None else members
-        return {member: address(member) for member in chosen}
+            addresses[member] = json_checksum([common, member.width, member.seed, axes])
+        return addresses
 
     def all_addresses(self) -> set[str]:
-        """Return the addresses of all students of all kinds."""
         return {address for name in self.students for address in self.addresses(name).values()}
 
     def common(self, student: str) -> str:
@@ -125,20 +121,15 @@ class Study:
 
     @cached_property
     def teacher_sums(self) -> list[str]:
-        """A checksum of each teacher of the axis."""
         return [tree_checksum(teacher) for teacher in self.axes.get(TEACHER_AXIS, ())]
 
     @property
     def description(self) -> Json:
         """All that the whole study shares, as JSON."""
         what, numbers = describe_task(self.task)
+        task = {"what": what, "numbers": numbers}
         recipe = {part.name: describe(getattr(self.recipe, part.name)) for part in fields(Recipe)}
-        return {
-            "code": code_version(),
-            "task": {"what": what, "numbers": numbers},
-            "recipe": recipe,
-            "key": self.key,
-        }
+        return {"code": code_version(), "task": task, "recipe": recipe, "key": self.key}
 
 
 def json_checksum(value: PyTree) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 
 from underhood.common.errors import BadInput
@@ -25,8 +26,8 @@ def load_study(path: Path) -> Study:
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
-        line = line_of(error, path)
-        raise BadInput(f"{path}{line}: {type(error).__name__}: {error}") from None
+        place = f"{path}{line_of(error, path)}"
+        raise BadInput(f"{place}: {type(error).__name__}: {error}") from None
     study = getattr(module, "study", None)
     if not isinstance(study, Study):
         kind = "has no `study`" if study is None else f"has a study of kind {type(study).__name__}"
@@ -35,13 +36,9 @@ def load_study(path: Path) -> Study:
 
 
 def line_of(error: BaseException, path: Path) -> str:
-    """Where in the file it went wrong."""
+    """Return where in the file it went wrong."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
-    lines = []
-    trace = error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename).resolve() == path.resolve():
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
     return f", line {lines[-1]}" if lines else ""

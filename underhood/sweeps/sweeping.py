@@ -47,7 +47,6 @@ class Swept:
 
     @property
     def complete(self) -> bool:
-        """Whether every student is trained."""
         return not self.failed
 
 
@@ -73,23 +72,20 @@ def sweep(
     description = study.description | {"students": list(study.students)}
     with Store(Path(folder)).opened(description) as store:
         finished = store.finished() & study.all_addresses()
-        units = plan(
-            study, finished, workers=workers or engine.workers, most=most, memory=engine.memory
-        )
+        workers = workers or engine.workers
+        units = plan(study, finished, workers=workers, most=most, memory=engine.memory)
         for unit in units:
             tell(unit, "planned", "")
-        failed: dict[Unit, str] = {}
-        done = 0
+        done, failed = 0, dict[Unit, str]()
         for outcome in engine.run(study, units, store, tell):
             if outcome.files is None:
                 failed[outcome.unit] = outcome.reason
-                tell(outcome.unit, "failed", outcome.worker)
-                continue
-            origin = {"worker": outcome.worker, "seconds": round(outcome.seconds, 3)}
-            origin_file = as_json(origin | {"attempts": outcome.attempts})
-            store.write(outcome.unit, {"origin.json": origin_file, **outcome.files})
-            done += 1
-            tell(outcome.unit, "done", outcome.worker)
+            else:
+                origin = {"worker": outcome.worker, "seconds": round(outcome.seconds, 3)}
+                origin_file = as_json(origin | {"attempts": outcome.attempts})
+                store.write(outcome.unit, {"origin.json": origin_file, **outcome.files})
+                done += 1
+            tell(outcome.unit, "failed" if outcome.files is None else "done", outcome.worker)
         table = store.write_table(study)
     return Swept(len(finished), done, failed, table, time.monotonic() - began)
 
@@ -129,34 +125,25 @@ def train_in_units(engine: Engine, study: Study, folder: Path, progress: Progres
 
 def put_units_together(units: Sequence[Run], addresses: list[str], settings: Json) -> Run:
     """Return one run of the members with these addresses, in this order."""
-    members = {
-        row.pop("address"): (row, losses, model)
-        for unit in units
-        for row, losses, model in zip(map(dict, unit.rows), unit.losses, unit.models, strict=True)
-    }
+    members = {}
+    for unit in units:
+        for row, losses, model in zip(unit.rows, unit.losses, unit.models, strict=True):
+            kept = {name: row[name] for name in row if name not in ("address", "student")}
+            members[row["address"]] = (kept, losses, model)
     if missing := [address for address in addresses if address not in members]:
         raise BadInput(f"{len(missing)} students of the run are missing; run the same call again.")
     rows, losses, models = zip(*(members[address] for address in addresses), strict=True)
     place = {address: number for number, address in enumerate(addresses)}
     groups = (
-        [
-            place[unit.rows[number]["address"]]
-            for number in group
-            if unit.rows[number]["address"] in place
-        ]
+        [place[address] for address in (unit.rows[n]["address"] for n in group) if address in place]
         for unit in units
         for group in unit.settings["grouping"]
     )
-    return Run(
-        rows=tuple({name: row[name] for name in row if name != "student"} for row in rows),
-        steps=units[0].steps,
-        losses=np.stack(losses),
-        models=list(models),
-        settings=settings | {"grouping": [group for group in groups if group]},
-        provenance={
-            **provenance(),
-            "workers": sorted({unit.provenance["device"] for unit in units}),
-            "predicted_bytes": max(unit.provenance["predicted_bytes"] for unit in units),
-            "seconds": round(sum(unit.provenance["seconds"] for unit in units), 2),
-        },
-    )
+    origins = [unit.provenance for unit in units]
+    origin = provenance() | {
+        "workers": sorted({origin["device"] for origin in origins}),
+        "predicted_bytes": max(origin["predicted_bytes"] for origin in origins),
+        "seconds": round(sum(origin["seconds"] for origin in origins), 2),
+    }
+    settings = settings | {"grouping": [group for group in groups if group]}
+    return Run(rows, units[0].steps, np.stack(losses), list(models), settings, origin)

@@ -44,9 +44,8 @@ class Unit:
         return hashlib.sha256(" ".join(self.addresses).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
-        seeds = f"seed {self.seeds[0]}"
-        if len(self.seeds) > 1:
-            seeds = f"{len(self.seeds)} seeds from {min(self.seeds)}"
+        first, count = min(self.seeds), len(self.seeds)
+        seeds = f"{count} seeds from {first}" if count > 1 else f"seed {first}"
         return f"{self.student}, width {self.width}, {seeds}"
 
 
@@ -72,14 +71,10 @@ def plan(
         for member, address in study.addresses(student).items():
             cell = cells.setdefault((member.width, student), {})
             cell.setdefault(member.seed, []).append(address)
-    done = set(finished)
-    left = {
-        place: {
-            seed: addresses for seed, addresses in cell.items() if not done.issuperset(addresses)
-        }
-        for place, cell in sorted(cells.items(), key=lambda item: -item[0][0])
-    }
-    left = {place: cell for place, cell in left.items() if cell}
+    done, left = set(finished), {}
+    for place, cell in sorted(cells.items(), key=lambda item: -item[0][0]):
+        if todo := {seed: some for seed, some in cell.items() if not done.issuperset(some)}:
+            left[place] = todo
     # As many units as workers at least, each cell cut into equal parts.
     parts = max(1, math.ceil(workers / max(len(left), 1)))
     units = []

@@ -11,11 +11,11 @@ from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
 from underhood.training import device
-from underhood.training.ensemble import Ensemble
+from underhood.training.ensemble import Ensemble, Parts, at_length
 from underhood.training.grouping import Grouping, common_shapes, cut, group, mask_of, pad
 from underhood.training.members import NUMBER_AXES
 from underhood.training.program_cache import PROGRAMS, program_key
-from underhood.training.step import GroupConstants, GroupState, advance_program, first_state
+from underhood.training.step import ALIVE, GroupConstants, GroupState, advance_program
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +35,16 @@ class Arrangement:
     bytes: int
 
     def first_states(self) -> list[GroupState]:
-        """Return the state of every group before the first step."""
         return [first_group_state(self.ensemble, numbers) for numbers in self.groups]
 
     def advance(self, states: list[GroupState], start: int, stop: int) -> list[GroupState]:
         """Return the states after steps start to stop − 1; the given ones are used up."""
 
+        ends = step_numbers(self.ensemble, start, stop)
+
         def advance_group(place: int) -> GroupState:
             with device.precision_of(self.ensemble.recipe.precision):
-                after = self.programs[place](
-                    self.constants[place], states[place], *step_numbers(self.ensemble, start, stop)
-                )
+                after = self.programs[place](self.constants[place], states[place], *ends)
                 return jax.block_until_ready(after)
 
         if self.at_once == 1:
@@ -91,12 +90,11 @@ def arrange(
     budget = device.free_memory() if memory is None else memory
     groups = grouping or group(ensemble.students, lanes)
     while True:
-        at_once = min(device.cores(), len(groups)) if device.is_cpu() else 1
+        at_once = min(len(device.core_numbers()), len(groups)) if device.is_cpu() else 1
         constants = tuple(group_constants(ensemble, numbers) for numbers in groups)
         programs = compiled_programs(ensemble, groups, constants)
-        needs = [device.bytes_needed(program) for program in programs]
-        running = sorted((while_running for _, while_running in needs), reverse=True)
-        needed = sum(kept for kept, _ in needs) + sum(running[:at_once])
+        kept, running = zip(*map(device.bytes_needed, programs), strict=True)
+        needed = sum(kept) + sum(sorted(running, reverse=True)[:at_once])
         if needed <= budget or grouping:
             return Arrangement(ensemble, groups, constants, programs, at_once, needed)
         largest = max(map(len, groups))
@@ -118,30 +116,30 @@ def group_constants(ensemble: Ensemble, numbers: Sequence[int]) -> GroupConstant
     shapes = common_shapes([parts.shapes for parts in students])
     uniform = all(parts.shapes == shapes for parts in students)
     masks = None if uniform else [mask_of(parts.weights, shapes) for parts in students]
+    values = {
+        name: [member.get(name, getattr(ensemble.recipe, name)) for member in members]
+        for name in NUMBER_AXES
+    }
     return GroupConstants(
         fixed=stack_trees([parts.fixed for parts in students]),
         mask=None if masks is None else stack_trees(masks),
-        numbers={
-            name: jnp.asarray(
-                [member.get(name, getattr(ensemble.recipe, name)) for member in members]
-            )
-            for name in NUMBER_AXES
-        },
+        numbers={name: jnp.asarray(given) for name, given in values.items()},
         key=jnp.stack([ensemble.sequence_keys[number] for number in numbers]),
         teacher=stack_trees([ensemble.teacher_of(member) for member in members]),
     )
 
 
 def first_group_state(ensemble: Ensemble, numbers: Sequence[int]) -> GroupState:
-    """Return the state of a group before the first step."""
     students = [ensemble.students[number] for number in numbers]
     shapes = common_shapes([parts.shapes for parts in students])
-    return stack_trees(
-        [
-            first_state(pad(parts.weights, shapes), ensemble.recipe, ensemble.windows)
-            for parts in students
-        ]
-    )
+    direction = ensemble.recipe.optimiser.direction()
+
+    def first_state(parts: Parts) -> GroupState:
+        weights = pad(parts.weights, shapes)
+        curve = jnp.zeros(ensemble.windows)
+        return GroupState(weights, direction.init(weights), jnp.asarray(ALIVE, jnp.int32), curve)
+
+    return stack_trees([first_state(parts) for parts in students])
 
 
 def step_numbers(ensemble: Ensemble, start: int, stop: int) -> tuple[np.int32, ...]:
@@ -153,7 +151,7 @@ def compiled_programs(
     ensemble: Ensemble, groups: Grouping, constants: Sequence[GroupConstants]
 ) -> tuple[jax.stages.Compiled, ...]:
     """Return a program per group; groups of the same kind and shapes share one, as do runs."""
-    task, recipe = ensemble.training_task, ensemble.recipe
+    task, recipe = at_length(ensemble.task, ensemble.recipe), ensemble.recipe
     states = [first_group_state(ensemble, numbers) for numbers in groups]
     looks = [
         (ensemble.students[numbers[0]].kind(), str(jax.tree.map(jnp.shape, (kept, state))))
@@ -169,9 +167,8 @@ def compiled_programs(
         options = device.compiler_options()
         advance = advance_program(static, task, recipe)
         with device.precision_of(recipe.precision):
-            lowered = jax.jit(advance, donate_argnums=1).lower(
-                constants[place], states[place], *step_numbers(ensemble, 0, 1)
-            )
+            arguments = constants[place], states[place], *step_numbers(ensemble, 0, 1)
+            lowered = jax.jit(advance, donate_argnums=1).lower(*arguments)
             try:
                 return lowered.compile(compiler_options=options)
             except Exception:
@@ -181,7 +178,7 @@ def compiled_programs(
                 return lowered.compile()
 
     first_of = {look: looks.index(look) for look in looks}
-    with ThreadPoolExecutor(device.cores()) as pool:
+    with ThreadPoolExecutor(len(device.core_numbers())) as pool:
         built = dict(zip(first_of.values(), pool.map(program, first_of.values()), strict=True))
     return tuple(built[first_of[look]] for look in looks)
 

@@ -19,14 +19,13 @@ def precision_of(precision: str) -> Iterator[None]:
 
 
 def is_cpu() -> bool:
-    """Tell whether programs run on the CPU."""
     return jax.default_backend() == "cpu"
 
 
-def cores() -> int:
-    """Return how many cores this process may use."""
+def core_numbers() -> list[int]:
+    """Return the cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
 
 
 def free_memory() -> int:
@@ -40,8 +39,7 @@ def free_memory() -> int:
 
 def free_host_memory() -> int:
     """Return the bytes that the system or the container has left, whichever is less."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    free = [pages]
+    free = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         line = next(line for line in lines if line.startswith("MemAvailable"))

@@ -17,17 +17,16 @@ from underhood.layers import LinearAttention
 from underhood.layers.files.storage import KINDS
 from underhood.tasks import Task
 from underhood.training.device import precision_of
-from underhood.training.members import TEACHER_AXIS, Axes, Member, combine, member_keys
+from underhood.training.members import TEACHER_AXIS, Axes, Member, combine
 from underhood.training.recipes import Recipe
 
 # make_student(width, *, key) returns a student: a module (a pytree of arrays) that can be called.
 StudentMaker = Callable[..., PyTree]
+MAKER_WANTED = "make_student must be a function make_student(width, *, key)"
 # The shapes of a student's trained arrays.
 Shapes = tuple[tuple[int, ...], ...]
-
 # Points of a loss curve.
 WINDOWS = 500
-
 # What checkpoints can hold and optimisers can be trusted with.
 PRECISIONS = ("float32", "float64", "complex64", "complex128")
 
@@ -47,7 +46,6 @@ class Parts:
 
     @classmethod
     def of(cls, student: PyTree) -> "Parts":
-        """Take a student apart."""
         arrays, static = eqx.partition(student, eqx.is_array)
         weights, fixed = eqx.partition(jax.tree.map(jnp.asarray, arrays), eqx.is_inexact_array)
         return cls(weights, fixed, static)
@@ -93,18 +91,12 @@ class Ensemble:
     key: PRNGKeyArray
 
     @property
-    def training_task(self) -> Task:
-        """The task at the length that the recipe trains with."""
-        return at_length(self.task, self.recipe)
-
-    @property
     def window(self) -> int:
         """Steps that one point of a loss curve is the mean of."""
         return -(-self.recipe.steps // WINDOWS)
 
     @property
     def windows(self) -> int:
-        """Points of a loss curve."""
         return -(-self.recipe.steps // self.window)
 
     def teacher_of(self, member: Member) -> LinearAttention | None:
@@ -124,7 +116,7 @@ def describe_members(
 ) -> Ensemble:
     """Make every member's student, and refuse what cannot be trained; see `train`."""
     if not callable(make_student) or isinstance(make_student, eqx.Module):
-        raise BadInput("train: make_student must be a function make_student(width, *, key).")
+        raise BadInput(f"train: {MAKER_WANTED}.")
     if not isinstance(task, Task):
         raise BadInput(f"train: the task is a {type(task).__name__}; use one of underhood.tasks.")
     if not isinstance(recipe, Recipe):
@@ -137,20 +129,18 @@ def describe_members(
     with precision_of(recipe.precision):
         members, teachers = combine(seeds, widths, axes, task)
         task, teachers = in_precision(recipe.precision, (task, teachers))
-        keys = [member_keys(key, member.seed) for member in members]
+        # A key for the first weights and a key for the sequences.
+        keys = [jax.random.split(jax.random.fold_in(key, member.seed)) for member in members]
         shown = at_length(task, recipe)
-        students = [
+        students = tuple(
             Parts.of(make_checked(make_student, member.width, weight_key, shown))
             for member, (weight_key, _) in zip(members, keys, strict=True)
-        ]
+        )
     sequence_keys = tuple(sequence_key for _, sequence_key in keys)
-    return Ensemble(
-        make_student, members, teachers, tuple(students), sequence_keys, task, recipe, key
-    )
+    return Ensemble(make_student, members, teachers, students, sequence_keys, task, recipe, key)
 
 
 def at_length(task: Task, recipe: Recipe) -> Task:
-    """Return the task at the recipe's length, if it has one."""
     return task if recipe.length is None else task.with_length(recipe.length)
 
 
@@ -177,9 +167,7 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
     try:
         inspect.signature(make_student).bind(width, key=key)
     except TypeError as error:
-        raise BadInput(
-            f"train: make_student must be a function make_student(width, *, key), but {error}."
-        ) from None
+        raise BadInput(f"train: {MAKER_WANTED}, but {error}.") from None
     except ValueError:
         # Some callables of C have no signature to check.
         pass
@@ -187,10 +175,8 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
     weights = [leaf for leaf in jax.tree.leaves(student) if eqx.is_inexact_array(leaf)]
     if not callable(student) or not weights:
         kind = type(student).__name__
-        raise BadInput(
-            f"train: make_student gave a {kind}; give a module (a pytree) with arrays of weights "
-            "and a call."
-        )
+        wanted = "a module (a pytree) with arrays of weights and a call"
+        raise BadInput(f"train: make_student gave a {kind}; give {wanted}.")
     for leaf in weights:
         if str(leaf.dtype) not in PRECISIONS:
             raise BadInput(f"train: the student holds {leaf.dtype} weights; use float32.")
@@ -201,16 +187,15 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadInput(
-            f"train: the student fails on one sequence [time, d_in] = {sequence.shape}: {reason}"
-        ) from error
-    wanted = (task.time, task.d_out)
+        given = f"one sequence [time, d_in] = {sequence.shape}"
+        raise BadInput(f"train: the student fails on {given}: {reason}") from error
     if not isinstance(outputs, jax.ShapeDtypeStruct):
         kind = type(outputs).__name__
         raise BadInput(f"train: the student returns a {kind}; return one array [time, d_out].")
-    if outputs.shape != wanted:
+    if outputs.shape != (task.time, task.d_out):
         raise BadInput(
             f"train: on a sequence {sequence.shape} the student gives {outputs.shape}, and the "
-            f"task wants {wanted}; give the student {task.d_in} inputs and {task.d_out} outputs."
+            f"task wants {(task.time, task.d_out)}; give the student {task.d_in} inputs and "
+            f"{task.d_out} outputs."
         )
     return student

@@ -11,7 +11,7 @@ from underhood.common.files import Json
 from underhood.common.numbers import finite_or_none
 from underhood.layers import parameter_count
 from underhood.tasks import Task
-from underhood.training.ensemble import Ensemble, Parts
+from underhood.training.ensemble import Ensemble
 from underhood.training.grouping import common_shapes, numbers_by_kind, pad
 from underhood.training.step import ALIVE, GroupState, outputs_of, with_teacher
 
@@ -55,9 +55,16 @@ def evaluate_members(ensemble: Ensemble, states: Sequence[GroupState]) -> list[J
     states  one per member, after the last step
     """
     test_key, validation_key = jax.random.split(jax.random.fold_in(ensemble.key, 2**31 - 1))
+    # Padded where that is exact, so that few programs evaluate all students.
+    models: dict[int, PyTree] = {}
+    for numbers in numbers_by_kind(ensemble.students).values():
+        students = [ensemble.students[number] for number in numbers]
+        shapes = common_shapes([parts.shapes for parts in students])
+        for number, parts in zip(numbers, students, strict=True):
+            models[number] = parts.student(pad(states[number].weights, shapes))
     rows = []
-    models = models_alike(ensemble.students, states)
-    for member, model, state in zip(ensemble.members, models, states, strict=True):
+    for number, (member, state) in enumerate(zip(ensemble.members, states, strict=True)):
+        model = models[number]
         task = with_teacher(ensemble.task, ensemble.teacher_of(member))
         scores = evaluate(model, task, key=test_key)
         validation = task.validation()
@@ -68,24 +75,11 @@ def evaluate_members(ensemble: Ensemble, states: Sequence[GroupState]) -> list[J
         loss = finite["loss"]
         # A task with nothing to predict has no scale.
         normalised = loss / task.scale if loss is not None and task.scale > 0 else None
-        lost = int(state.lost_at) != ALIVE
         measured = finite | {"normalised_loss": normalised}
+        lost_at = None if int(state.lost_at) == ALIVE else int(state.lost_at)
         rows.append(
             {"seed": member.seed, "width": member.width, **dict(member.axes)}
-            | (dict.fromkeys(measured) if lost else measured)
-            | {
-                "parameters": parameter_count(state.weights),
-                "lost_at": int(state.lost_at) if lost else None,
-            }
+            | (measured if lost_at is None else dict.fromkeys(measured))
+            | {"parameters": parameter_count(state.weights), "lost_at": lost_at}
         )
     return rows
-
-
-def models_alike(students: Sequence[Parts], states: Sequence[GroupState]) -> list[PyTree]:
-    """Return the trained students, padded where that is exact: few programs evaluate them all."""
-    models: dict[int, PyTree] = {}
-    for numbers in numbers_by_kind(students).values():
-        shapes = common_shapes([students[number].shapes for number in numbers])
-        for number in numbers:
-            models[number] = students[number].student(pad(states[number].weights, shapes))
-    return [models[number] for number in range(len(students))]

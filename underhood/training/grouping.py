@@ -26,7 +26,6 @@ from underhood.training.ensemble import Parts, Shapes
 # A padded program does the work of its widest member for each; beyond this waste two programs
 # are better than one, although an accelerator waits for launches more than for arithmetic.
 MOST_PADDING = 8.0
-
 # The numbers of the members in each group.
 Grouping = tuple[tuple[int, ...], ...]
 
@@ -70,18 +69,15 @@ def common_shapes(shapes_of_each: Sequence[Shapes]) -> Shapes:
 
 
 def numbers_in(shapes: Shapes) -> int:
-    """Return how many numbers arrays of these shapes hold."""
     return sum(int(np.prod(shape)) for shape in shapes)
 
 
 def pad(weights: PyTree, shapes: Shapes) -> PyTree:
     """Return the weights with zeros at the end of every axis."""
     leaves, structure = jax.tree.flatten(weights)
+    # Numbers without axes give an empty list, which jnp.pad refuses.
     padded = [
-        # jnp.pad refuses numbers without axes.
-        jnp.pad(leaf, [(0, to - now) for now, to in zip(leaf.shape, shape, strict=True)])
-        if shape
-        else leaf
+        jnp.pad(leaf, [(0, to - now) for now, to in zip(leaf.shape, shape, strict=True)] or 0)
         for leaf, shape in zip(leaves, shapes, strict=True)
     ]
     return jax.tree.unflatten(structure, padded)

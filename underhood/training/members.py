@@ -11,8 +11,10 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
-from jaxtyping import PRNGKeyArray, PyTree, PyTreeDef
+import numpy as np
+from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
 from underhood.common.numbers import is_whole
@@ -24,7 +26,6 @@ NUMBER_AXES = ("learning_rate", "weight_decay")
 TEACHER_AXIS = "teacher"
 # Values by the axis' name; numbers also as {width: value}.
 Axes = Mapping[str, Iterable[PyTree]]
-
 # A seed is folded into a key as 32 bits.
 LARGEST_SEED = 2**31 - 1
 
@@ -95,11 +96,10 @@ def distinct_whole_numbers(name: str, values: PyTree, *, least: int) -> tuple[in
         raise BadInput(f"train: {name} is a number or a list of numbers.") from None
     if not numbers:
         raise BadInput(f"train: {name} is empty; give at least one.")
+    wanted = f"whole numbers from {least} to {LARGEST_SEED}"
     for number in numbers:
         if not is_whole(number) or not least <= operator.index(number) <= LARGEST_SEED:
-            raise BadInput(
-                f"train: {name} holds {number!r}; use whole numbers from {least} to {LARGEST_SEED}."
-            )
+            raise BadInput(f"train: {name} holds {number!r}; use {wanted}.")
     numbers = tuple(map(operator.index, numbers))
     if len(set(numbers)) < len(numbers):
         raise BadInput(f"train: {name} holds the same number twice; list each once.")
@@ -110,34 +110,22 @@ def axis_number(axis: str, value: PyTree) -> float:
     """Return a value of an axis as a float; refuse what is not finite or negative."""
     with contextlib.suppress(TypeError, ValueError):
         value = value if isinstance(value, bool | str) else float(value)
-    if not isinstance(value, float):
-        raise BadInput(f"train: the axis {axis} holds {value!r}; use numbers.")
-    if not math.isfinite(value) or value < 0:
-        raise BadInput(f"train: the axis {axis} holds {value!r}; use finite numbers from 0 on.")
-    return value
+    if isinstance(value, float) and math.isfinite(value) and value >= 0:
+        return value
+    wanted = "finite numbers from 0 on" if isinstance(value, float) else "numbers"
+    raise BadInput(f"train: the axis {axis} holds {value!r}; use {wanted}.")
 
 
 def check_teachers(teachers: tuple[PyTree, ...], task: Task) -> tuple[LinearAttention, ...]:
     """Refuse all but attention layers with the shapes of the task's own teacher."""
     if not isinstance(task, TeacherStudent):
-        raise BadInput(
-            f"train: the axis teacher needs a TeacherStudent, not {type(task).__name__}."
-        )
-
-    def shapes(teacher: LinearAttention) -> tuple[PyTreeDef, list[tuple[int, ...]]]:
-        leaves, structure = jax.tree.flatten(teacher)
-        return structure, [leaf.shape for leaf in leaves]
-
+        kind = type(task).__name__
+        raise BadInput(f"train: the axis teacher needs a TeacherStudent, not {kind}.")
+    wanted = jax.tree.map(np.shape, task.attention)
     for number, teacher in enumerate(teachers):
         if not isinstance(teacher, LinearAttention):
             kind = type(teacher).__name__
             raise BadInput(f"train: teacher {number} is a {kind}, not a LinearAttention.")
-        if shapes(teacher) != shapes(task.attention):
+        if not eqx.tree_equal(jax.tree.map(np.shape, teacher), wanted):
             raise BadInput(f"train: teacher {number} has other weights or shapes than the task's.")
     return teachers
-
-
-def member_keys(key: PRNGKeyArray, seed: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Return a key for the first weights and a key for the sequences."""
-    weights, sequences = jax.random.split(jax.random.fold_in(key, seed))
-    return weights, sequences

@@ -50,7 +50,6 @@ class Programs(Generic[Program]):
         return program
 
     def clear(self) -> None:
-        """Let go of all programs."""
         with self.lock:
             self.entries.clear()
 

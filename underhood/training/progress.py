@@ -42,8 +42,9 @@ def stop_on_interrupt(heard: Callable[[], None]) -> Iterator[threading.Event]:
 class Bar(LiveDisplay):
     """A bar with steps, losses of the best and the median member, speed and time left.
 
-    shown  whether to show it; None: where stderr is a terminal; or a function that is called with
-           (steps done, steps in all) instead
+    shown     whether to show it; None: where stderr is a terminal; or a function that is called
+              with (steps done, steps in all) instead
+    activity  what is going on, shown beside the bar
     """
 
     def __init__(self, steps: int, members: int, shown: bool | Callable[[int, int], None] | None):
@@ -52,10 +53,6 @@ class Bar(LiveDisplay):
         self.students = f"{members} student{'s' if members > 1 else ''}"
         self.steps, self.done, self.numbers = steps, 0, ("", "", "")
         self.activity = "compiling"
-
-    def describe(self, activity: str) -> None:
-        """Name what is going on, beside the bar."""
-        self.activity = activity
 
     def update(self, step: int, losses: np.ndarray, speed: float) -> None:
         """Show where the run stands; `speed` is in steps per second."""
@@ -68,7 +65,6 @@ class Bar(LiveDisplay):
         self.activity = f"{lost} lost" if lost else ""
 
     def table(self) -> "rich.table.Table":
-        """Return the bar as it is now."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -76,7 +72,7 @@ class Bar(LiveDisplay):
         for place in range(6):
             # The bar takes what the numbers leave, because the numbers are what people watch.
             grid.add_column(no_wrap=True, ratio=1 if place == 1 else None)
-        activity = f"{self.students}, {self.activity}" if self.activity else self.students
+        activity = ", ".join(filter(None, (self.students, self.activity)))
         bar = ProgressBar(total=self.steps, completed=self.done)
         grid.add_row(activity, bar, f"{self.done}/{self.steps}", *self.numbers)
         return grid

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     import optax
 
 PAPER_STEPS = 1_000_000
-
 # λ in its several parametrisations; the paper lets weight decay touch everything else.
 RECURRENT = ("nu", "theta_log", "gamma_log")
-
 # From 1 to 1e-3: the paper's 1e-3 → 1e-6.
 PAPER_SCHEDULE = Cosine(end=1e-3)
+RECIPE_PRECISIONS = ("float32", "float64")
 
 
 @runtime_checkable
@@ -46,7 +45,6 @@ class Adam:
     eps: float = 1e-8
 
     def direction(self) -> "optax.GradientTransformation":
-        """Return optax's transformation from gradients to directions."""
         # Here, because optax takes long to import and `import underhood` should not.
         import optax
 
@@ -84,18 +82,14 @@ class Recipe:
         whole |= {} if self.length is None else {"length": self.length}
         numbers: Json = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
         numbers |= {} if self.clip is None else {"clip": self.clip}
+        several, known = not isinstance(self.spared, str), self.precision in RECIPE_PRECISIONS
+        directs = hasattr(self.optimiser, "direction") and dataclasses.is_dataclass(self.optimiser)
         checks = {
             "schedule must map progress in [0, 1] to a multiplier": callable(self.schedule),
             "decay_schedule must map progress, too": callable(self.decay_schedule),
-            "spared is a tuple of field names; write ('nu',) for one": not isinstance(
-                self.spared, str
-            ),
-            "optimiser must be a frozen dataclass with a method direction(); see Adam": (
-                hasattr(self.optimiser, "direction") and dataclasses.is_dataclass(self.optimiser)
-            ),
-            f"precision is {self.precision!r}; use float32 or float64": (
-                self.precision in ("float32", "float64")
-            ),
+            "spared is a tuple of field names; write ('nu',) for one": several,
+            "optimiser must be a frozen dataclass with a method direction(); see Adam": directs,
+            f"precision is {self.precision!r}; use float32 or float64": known,
         }
         problems = [*whole_problems(**whole), *number_problems(**numbers)]
         refuse(problems + [what for what, holds in checks.items() if not holds], about="Recipe")
@@ -137,11 +131,8 @@ class Recipe:
     def first(self, steps: int) -> "Recipe":
         """Return the first steps of this recipe, its schedules cut off there."""
         part = steps / self.steps
-        return self.change(
-            steps=steps,
-            schedule=First(self.schedule, part),
-            decay_schedule=First(self.decay_schedule, part),
-        )
+        schedule, decay = First(self.schedule, part), First(self.decay_schedule, part)
+        return self.change(steps=steps, schedule=schedule, decay_schedule=decay)
 
     @property
     def whole(self) -> "Recipe":
@@ -164,7 +155,6 @@ FAST: dict[str, Any] = {
     "decay_schedule": Fade(hold=0.3, until=0.7),
     "clip": 1.0,
 }
-
 NOISY: dict[str, Any] = {
     "learning_rate": 5e-3,
     "weight_decay": 3e-4,

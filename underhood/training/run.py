@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,25 +73,19 @@ class Run:
         """
         folder = storage.run_folder(folder)
         if not storage.is_finished(folder):
-            state = (
-                "is not finished; call train again to go on"
-                if (folder / storage.SETTINGS).exists()
-                else "holds no run"
-            )
+            begun = (folder / storage.SETTINGS).exists()
+            state = "is not finished; call train again to go on" if begun else "holds no run"
             raise BadInput(f"{folder} {state}.")
         advice = "remove it and train again to write it anew"
         fields = {"rows", "sha256", "provenance"}
         table = storage.read_run_json(folder / storage.MEMBERS, fields=fields, advice=advice)
         settings = read_settings(folder)
+        del settings["version"]
+        settings.pop("begun", None)
         curves = read_checked(folder / storage.LOSSES, table["sha256"]).arrays
-        return cls(
-            tuple(table["rows"]),
-            curves["steps"],
-            curves["losses"],
-            read_models(folder, table, make_student),
-            {name: value for name, value in settings.items() if name not in ("version", "begun")},
-            table["provenance"],
-        )
+        models = read_models(folder, table, make_student)
+        rows, origin = tuple(table["rows"]), table["provenance"]
+        return cls(rows, curves["steps"], curves["losses"], models, settings, origin)
 
     def save(self, folder: Path) -> None:
         """Write all that `load` reads; settings.json stays as the run began."""
@@ -101,14 +96,13 @@ class Run:
     def files(self) -> dict[str, bytes]:
         """Return the files of the run; the table comes last, because it says that all is there."""
         tensors: dict[str, np.ndarray] = {}
-        structures = [
-            take_apart(model, f"{number:05d}", tensors) if is_ours(model) else None
-            for number, model in enumerate(self.models)
-        ]
+        structures: list[PyTree] = []
         for number, model in enumerate(self.models):
-            if structures[number] is None:
-                for place, array in enumerate(arrays_of(model)):
-                    tensors[f"{number:05d}[{place}]"] = np.asarray(array)
+            name, ours = f"{number:05d}", is_ours(model)
+            structures.append(take_apart(model, name, tensors) if ours else None)
+            arrays = [] if ours else jax.tree.leaves(eqx.filter(model, is_any_array))
+            for place, array in enumerate(arrays):
+                tensors[f"{name}[{place}]"] = np.asarray(array)
         named = {"structures": json.dumps(structures)}
         files = {
             storage.LOSSES: safetensors.numpy.save({"steps": self.steps, "losses": self.losses}),
@@ -125,13 +119,7 @@ class Run:
 
 
 def is_any_array(leaf: PyTree) -> bool:
-    """Tell whether a leaf is an array of JAX or NumPy."""
     return isinstance(leaf, jax.Array | np.ndarray)
-
-
-def arrays_of(model: PyTree) -> list[jax.Array | np.ndarray]:
-    """Return the arrays of a student of any kind, in the order of its fields."""
-    return list(filter(is_any_array, jax.tree.leaves(model)))
 
 
 def as_stored(array: np.ndarray) -> jax.Array:
@@ -147,10 +135,8 @@ def read_checked(path: Path, checksums: Mapping[str, str]) -> Tensors:
             return read_tensors(path)
     except (OSError, ValueError, KeyError):
         pass
-    raise BadInput(
-        f"{path} is missing or damaged; remove {path.parent / storage.MEMBERS} and train again to "
-        "write it anew."
-    )
+    advice = f"remove {path.parent / storage.MEMBERS} and train again to write it anew"
+    raise BadInput(f"{path} is missing or damaged; {advice}.")
 
 
 def read_models(folder: Path, table: Json, make_student: StudentMaker | None) -> list[PyTree]:
@@ -169,13 +155,10 @@ def read_models(folder: Path, table: Json, make_student: StudentMaker | None) ->
             count = sum(stored.startswith(f"{name}[") for stored in tensors)
             arrays = [tensors[f"{name}[{place}]"] for place in range(count)]
             made = make_student(table["rows"][number]["width"], key=jax.random.key(0))
-            models.append(with_arrays(made, arrays, folder))
+            replaced, kept = eqx.partition(made, is_any_array)
+            leaves, frame = jax.tree.flatten(replaced)
+            if [array.shape for array in arrays] != [leaf.shape for leaf in leaves]:
+                raise BadInput(f"{folder} holds other students than this make_student makes.")
+            stored = jax.tree.unflatten(frame, map(as_stored, arrays))
+            models.append(eqx.combine(stored, kept))
     return models
-
-
-def with_arrays(made: PyTree, arrays: Sequence[np.ndarray], folder: Path) -> PyTree:
-    """Return a student with the arrays that a run has stored in place of its own."""
-    if [array.shape for array in arrays] != [array.shape for array in arrays_of(made)]:
-        raise BadInput(f"{folder} holds other students than this make_student makes.")
-    stored = iter(map(as_stored, arrays))
-    return jax.tree.map(lambda leaf: next(stored) if is_any_array(leaf) else leaf, made)

@@ -44,21 +44,9 @@ class GroupState(NamedTuple):
 Advance = Callable[[GroupConstants, GroupState, PyTree, PyTree, PyTree], GroupState]
 
 
-def outputs_of(
-    student: PyTree,
-    task: Task,
-    inputs: Float[Array, "batch time d_in"],
-    *,
-    backend: str | None = None,
-) -> Array:
+def outputs_of(student: PyTree, task: Task, inputs: Array, *, backend: str | None = None) -> Array:
     """Return the outputs that the task's loss reads: all of them, or the last ones."""
     return (last_outputs if task.reads_last else batch_outputs)(student, inputs, backend=backend)
-
-
-def first_state(weights: PyTree, recipe: Recipe, windows: int) -> GroupState:
-    """Return one member's state before its first step."""
-    moments = recipe.optimiser.direction().init(weights)
-    return GroupState(weights, moments, jnp.asarray(ALIVE, jnp.int32), jnp.zeros(windows))
 
 
 def advance_program(
@@ -101,11 +89,8 @@ def advance_program(
         # A member whose loss or gradient is no longer a number stops where it was; the others
         # share its program but none of its arithmetic.
         healthy = (state.lost_at == ALIVE) & jnp.isfinite(loss) & jnp.isfinite(norm)
-        weights, moments = jax.tree.map(
-            lambda new, old: jnp.where(healthy, new, old),
-            (weights, moments),
-            (state.weights, state.moments),
-        )
+        new, old = (weights, moments), (state.weights, state.moments)
+        weights, moments = jax.tree.map(lambda *both: jnp.where(healthy, *both), new, old)
         lost_at = jnp.where((state.lost_at == ALIVE) & ~healthy, step, state.lost_at)
         curve = state.curve.at[step // window].add(jnp.where(healthy, loss, jnp.nan))
         return GroupState(weights, moments, lost_at.astype(jnp.int32), curve)
@@ -122,7 +107,6 @@ def advance_program(
 
 
 def with_teacher(task: Task, teacher: LinearAttention | None) -> Task:
-    """Return the task with a member's own teacher, if it has one."""
     if teacher is None:
         return task
     return eqx.tree_at(lambda changed: changed.attention, task, teacher)

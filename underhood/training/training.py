@@ -28,9 +28,8 @@ from underhood.training.members import Axes
 from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.recipes import Recipe
 from underhood.training.run import Run
-from underhood.training.storage.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from underhood.training.storage.folder import is_finished, opened_folder
-from underhood.training.storage.settings import begin_run, check_same_settings, settings_of
+from underhood.training.storage import folder as storage
+from underhood.training.storage.settings import check_same_settings, settings_file, settings_of
 
 # A chunk lasts about this long: often enough for the bar and for Ctrl-C, seldom enough that
 # writing a checkpoint (at most a twentieth of the time) does not count.
@@ -82,9 +81,9 @@ def train_members(
 ) -> Run:
     """Train the members of an ensemble, or go on, or read the finished run; see `train`."""
     recipe, settings = ensemble.recipe, settings_of(ensemble)
-    with precision_of(recipe.precision), opened_folder(out) as folder:
+    with precision_of(recipe.precision), storage.opened_folder(out) as folder:
         begun = None if folder is None else check_same_settings(folder, settings)
-        if folder is not None and is_finished(folder):
+        if folder is not None and storage.is_finished(folder):
             return Run.load(folder, ensemble.make_student)
         with Bar(recipe.steps, len(ensemble.members), progress) as bar:
             grouping = tuple(map(tuple, begun["grouping"])) if begun else None
@@ -92,20 +91,19 @@ def train_members(
             settings["grouping"] = [list(numbers) for numbers in arranged.groups]
             origin = {**provenance(), "predicted_bytes": arranged.bytes}
             if folder is not None and begun is None:
-                begin_run(folder, settings, origin)
+                begin = settings_file(settings, origin)
+                storage.write_run_file(folder / storage.SETTINGS, begin)
             last = run_steps(arranged, folder, bar)
-            bar.describe("evaluating")
+            bar.activity = "evaluating"
             states = arranged.by_member(last.states)
             rows = evaluate_members(ensemble, states)
         ends = ensemble.window * np.arange(1, ensemble.windows + 1)
+        pairs = zip(ensemble.students, states, strict=True)
         run = Run(
             rows=tuple(rows),
             steps=np.minimum(ends, recipe.steps),
             losses=arranged.curves(last.states, recipe.steps),
-            models=[
-                parts.student(state.weights)
-                for parts, state in zip(ensemble.students, states, strict=True)
-            ],
+            models=[parts.student(state.weights) for parts, state in pairs],
             settings=settings,
             provenance={**origin, "seconds": round(last.seconds, 2)},
         )
@@ -114,25 +112,25 @@ def train_members(
         return run
 
 
-def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> Checkpoint:
+def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> storage.Checkpoint:
     """Run all steps in chunks, from the newest checkpoint on; return where they end."""
     states, total = arranged.first_states(), arranged.ensemble.recipe.steps
-    stored = None if folder is None else load_checkpoint(folder, states)
-    now = stored or Checkpoint(0, states, 0.0)
+    stored = None if folder is None else storage.load_checkpoint(folder, states)
+    now = stored or storage.Checkpoint(0, states, 0.0)
     chunk, target = 1, CHUNK_SECONDS
-    with stop_on_interrupt(lambda: bar.describe("stopping")) as stop:
+    with stop_on_interrupt(lambda: setattr(bar, "activity", "stopping")) as stop:
         while now.step < total:
             began = time.monotonic()
             until = min(now.step + chunk, total)
             states = arranged.advance(now.states, now.step, until)
             taken = time.monotonic() - began
             speed = (until - now.step) / max(taken, 1e-9)
-            now = Checkpoint(until, states, now.seconds + taken)
+            now = storage.Checkpoint(until, states, now.seconds + taken)
             curves = arranged.curves(states, until)
             bar.update(until, curves[:, (until - 1) // arranged.ensemble.window], speed)
             if folder is not None:
                 began = time.monotonic()
-                save_checkpoint(folder, now)
+                storage.save_checkpoint(folder, now)
                 target = max(CHUNK_SECONDS, CHECKPOINT_SHARE * (time.monotonic() - began))
             if stop.is_set():
                 kept = f" and kept in {folder}; the same call goes on" if folder else ""

@@ -11,7 +11,7 @@ the client dies     what was written is found by the next sweep, the rest is don
 """
 
 import contextlib
-import queue
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,14 +19,14 @@ from pathlib import Path
 from underhood.common.errors import BadInput, refuse
 from underhood.common.files import Json
 from underhood.common.numbers import whole_problems
+from underhood.sweeps.dask.certificates import Certificates, check_address
 from underhood.sweeps.dask.dispatch import Call, Dispatcher
 from underhood.sweeps.dask.processes import Processes
 from underhood.sweeps.dask.queueing import Queue
 from underhood.sweeps.dask.remote import wrapped
 from underhood.sweeps.dask.scheduler import SILENCE
-from underhood.sweeps.dask.security import Certificates, check_address
 from underhood.sweeps.dask.worker import MEMORY_OFFER
-from underhood.sweeps.engines import TLS_OPTIONS, Progress, UnitOutcome, Watch
+from underhood.sweeps.engines import TLS_OPTIONS, Outcomes, Progress, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.sweeping import train_in_units
@@ -68,10 +68,8 @@ class Cluster:
     def __post_init__(self) -> None:
         require_dask()
         if sum(way is not None for way in (self.count, self.address, self.queue)) != 1:
-            raise BadInput(
-                "--engine dask takes one of --workers N, --address of a scheduler, and --jobqueue "
-                "FILE."
-            )
+            ways = "--workers N, --address of a scheduler, and --jobqueue FILE"
+            raise BadInput(f"--engine dask takes one of {ways}.")
         if self.count is not None:
             refuse(whole_problems(workers=self.count), about="--engine dask")
         if self.address is not None:
@@ -91,20 +89,11 @@ class Cluster:
                 address = started.address
             elif self.queue is not None:
                 address = held.enter_context(self.queue.opened(self.tls, self.insecure))
-
-            def connect() -> Client:
-                return Client(
-                    address,
-                    security=self.tls.security() if isinstance(address, str) else None,
-                    timeout=5,
-                    set_as_default=False,
-                    name="underhood",
-                )
-
+            security = self.tls.security() if isinstance(address, str) else None
+            options = {"timeout": 5, "set_as_default": False, "name": "underhood"}
+            connect = functools.partial(Client, address, security=security, **options)
             needs = {"unit": 1.0} | ({} if self.needs is None else {self.needs: 1.0})
-            self.dispatcher = Dispatcher(
-                connect, retries=self.retries, rounds=self.rounds, needs=needs
-            )
+            self.dispatcher = Dispatcher(connect, self.retries, self.rounds, needs)
             held.callback(self.dispatcher.close)
             self.dispatcher.start()
             yield self
@@ -127,35 +116,13 @@ class Cluster:
             return [] if self.dispatcher is None else self.dispatcher.offers()
         return []
 
-    def run(
-        self, study: Study, units: Sequence[Unit], store: Store, tell: Watch
-    ) -> Iterator[UnitOutcome]:
+    def run(self, study: Study, units: Sequence[Unit], store: Store, tell: Watch) -> Outcomes:
         """Yield the outcomes of units, as they finish; several threads may ask at once."""
         assert self.dispatcher is not None
-        call = Call(wrapped(study, self.work), tell)
-        try:
-            self.dispatcher.ask(call, list(units))
-            for _ in units:
-                yield self.next_of(call)
-        finally:
-            call.over = True
+        return self.dispatcher.outcomes(Call(wrapped(study, self.work), tell), units)
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
-        """Train a run in units, on all workers."""
         return train_in_units(self, study, folder, progress)
-
-    def next_of(self, call: Call) -> UnitOutcome:
-        """Wait for the next outcome; raise what stopped the dispatcher."""
-        assert self.dispatcher is not None
-        reply: UnitOutcome | BaseException | None = None
-        while reply is None:
-            try:
-                reply = call.replies.get(timeout=1.0)
-            except queue.Empty:
-                reply = self.dispatcher.broken
-        if isinstance(reply, BaseException):
-            raise reply
-        return reply
 
 
 def cluster_of(options: Json) -> Cluster:
@@ -173,11 +140,9 @@ def cluster_of(options: Json) -> Cluster:
 
 
 def require_dask() -> None:
-    """Refuse with one line where the extra is missing."""
     try:
         import cloudpickle  # noqa: F401
         import distributed  # noqa: F401
     except ImportError:
-        raise BadInput(
-            "The engine dask needs the extra cluster: pip install 'underhood[cluster]'."
-        ) from None
+        advice = "pip install 'underhood[cluster]'"
+        raise BadInput(f"The engine dask needs the extra cluster: {advice}.") from None

@@ -8,17 +8,17 @@ asked for.
 import asyncio
 import contextlib
 import logging
-import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any  # futures and clients: distributed has no types
 
 from underhood.common.errors import BadInput, reason_of
 from underhood.sweeps.dask.remote import perform
-from underhood.sweeps.engines import UnitOutcome, Watch
+from underhood.sweeps.engines import Outcomes, UnitOutcome, Watch
 from underhood.sweeps.units import Unit
 
 # Units on their way per worker: one that runs, and some in line so that no worker is idle.
@@ -40,9 +40,7 @@ class Call:
 
     parcel: bytes
     tell: Watch
-    replies: "queue.SimpleQueue[UnitOutcome | BaseException]" = field(
-        default_factory=queue.SimpleQueue
-    )
+    replies: SimpleQueue[UnitOutcome | BaseException] = field(default_factory=SimpleQueue)
     over: bool = False
 
 
@@ -58,30 +56,27 @@ class Job:
     began: float = 0.0
 
 
+@dataclass(eq=False)
 class Dispatcher:
     """Takes jobs to a scheduler and back.
 
-    connect  returns a client; called again when the scheduler is lost
-    retries  how often a unit that raises is tried again
-    rounds   how many workers may die with a unit
-    needs    amounts that a worker must offer
+    make_client  returns a client; called again when the scheduler is lost
+    retries      how often a unit that raises is tried again
+    rounds       how many workers may die with a unit
+    needs        amounts that a worker must offer
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], Any],  # Any: a client of distributed
-        *,
-        retries: int,
-        rounds: int,
-        needs: dict[str, float],
-    ):
-        self.connect_client = connect
-        self.retries, self.rounds, self.needs = retries, rounds, needs
+    make_client: Callable[[], Any]  # Any: a client of distributed
+    retries: int
+    rounds: int
+    needs: dict[str, float]
+
+    def __post_init__(self) -> None:
         self.client: Any = None
         self.waiting: deque[Job] = deque()
         self.flying: dict[Any, Job] = {}
         self.suspects: set[Job] = set()
-        self.arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.arrived: SimpleQueue[Any] = SimpleQueue()
         self.counted, self.counted_at = 0, float("-inf")
         self.closing = threading.Event()
         self.broken: BaseException | None = None
@@ -100,10 +95,23 @@ class Dispatcher:
             self.thread.join()
         self.disconnect()
 
-    def ask(self, call: Call, units: list[Unit]) -> None:
-        """Put units in line."""
-        self.waiting.extend(Job(call, unit) for unit in units)
-        self.arrived.put(None)
+    def outcomes(self, call: Call, units: Sequence[Unit]) -> Outcomes:
+        """Put units in line and yield their outcomes; raise what stopped the dispatcher."""
+        try:
+            self.waiting.extend(Job(call, unit) for unit in units)
+            self.arrived.put(None)
+            for _ in units:
+                reply: UnitOutcome | BaseException | None = None
+                while reply is None:
+                    try:
+                        reply = call.replies.get(timeout=1.0)
+                    except Empty:
+                        reply = self.broken
+                if isinstance(reply, BaseException):
+                    raise reply
+                yield reply
+        finally:
+            call.over = True
 
     def serve(self) -> None:
         """Serve until closed, or until no scheduler answers any more."""
@@ -113,21 +121,17 @@ class Dispatcher:
                     self.fill()
                     self.land()
                 except (OSError, TimeoutError, RuntimeError, Lost):
-                    # The scheduler is gone, and with it all that was on its way.
-                    self.take_back()
+                    # The scheduler is gone; all that was on its way is put in line again.
+                    for job in reversed(self.flying.values()):
+                        job.call.tell(job.unit, "retried", "")
+                        self.waiting.appendleft(job)
+                    self.flying.clear()
                     self.connect()
             raise BadInput("The sweep was stopped.")
         except BaseException as error:
             self.broken = error
             for job in [*self.waiting, *self.flying.values()]:
                 job.call.replies.put(error)
-
-    def take_back(self) -> None:
-        """Put everything that was on its way in line again, in its order."""
-        for job in reversed(self.flying.values()):
-            job.call.tell(job.unit, "retried", "")
-            self.waiting.appendleft(job)
-        self.flying.clear()
 
     def fill(self) -> None:
         """Submit units while few enough are on their way."""
@@ -145,15 +149,9 @@ class Dispatcher:
                 self.waiting.popleft()
                 self.suspects.discard(job)
                 continue
+            key = f"unit-{job.unit.name}-{time.monotonic_ns()}"
             future = self.client.submit(
-                perform,
-                job.call.parcel,
-                job.unit,
-                key=f"unit-{job.unit.name}-{time.monotonic_ns()}",
-                # We try again ourselves, so that it is counted and shown.
-                retries=0,
-                resources=self.needs,
-                pure=False,
+                perform, job.call.parcel, job.unit, key=key, resources=self.needs, retries=0
             )
             self.waiting.popleft()
             job.attempts, job.began = job.attempts + 1, time.monotonic()
@@ -165,7 +163,7 @@ class Dispatcher:
         """Handle one unit that has come back, after waiting a moment for it."""
         try:
             future = self.arrived.get(timeout=1.0)
-        except queue.Empty:
+        except Empty:
             if self.client.status not in ("running", "connecting"):
                 raise Lost from None
             return
@@ -215,7 +213,6 @@ class Dispatcher:
         return UnitOutcome(job.unit, None, reason, seconds=seconds, attempts=job.attempts)
 
     def workers(self) -> int:
-        """Return how many workers could take a unit."""
         if time.monotonic() - self.counted_at > FRESH:
             self.counted = len(self.offers())
             self.counted_at = time.monotonic()
@@ -239,7 +236,7 @@ class Dispatcher:
             try:
                 self.counted_at = float("-inf")
                 if self.client is None:
-                    self.client = self.connect_client()
+                    self.client = self.make_client()
                     quiet()
                 if self.workers():
                     return
@@ -256,7 +253,6 @@ class Dispatcher:
             self.closing.wait(0.2)
 
     def disconnect(self) -> None:
-        """Let go of the client, if there is one."""
         client, self.client = self.client, None
         if client is not None:
             with contextlib.suppress(Exception):

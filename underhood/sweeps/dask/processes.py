@@ -11,16 +11,14 @@ import time
 from collections.abc import Iterator
 
 from underhood.sweeps.dask.scheduler import LOOPBACK, SILENCE
-from underhood.training.device import cores
+from underhood.training.device import core_numbers
 
 
 class Processes:
     """The scheduler and some workers, each a process, watched by a thread."""
 
     def __init__(self, workers: int, silence: str = SILENCE):
-        self.count = workers
-        self.silence = silence
-        self.port = free_port()
+        self.count, self.silence, self.port = workers, silence, free_port()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.restarts = 0
         self.closing = threading.Event()
@@ -31,7 +29,6 @@ class Processes:
         return f"tcp://{LOOPBACK}:{self.port}"
 
     def names(self) -> list[str]:
-        """Return the names of all processes, the scheduler first."""
         return ["scheduler", *(f"worker-{place}" for place in range(self.count))]
 
     def start(self, name: str) -> None:
@@ -39,14 +36,12 @@ class Processes:
         if name == "scheduler":
             words = ["scheduler", str(self.port), "--silence", self.silence]
         else:
-            share = core_shares(self.count)[int(name.rpartition("-")[2])]
+            share = core_share(int(name.rpartition("-")[2]), self.count)
             words = ["worker", self.address, "--name", name, "--cores", ",".join(map(str, share))]
         module, *options = words
+        command = [sys.executable, "-m", f"underhood.sweeps.dask.{module}", *options]
         self.running[name] = subprocess.Popen(
-            [
-                *(sys.executable, "-m", f"underhood.sweeps.dask.{module}"),
-                *(*options, "--with-parent", str(os.getpid())),
-            ],
+            [*command, "--with-parent", str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -63,7 +58,6 @@ class Processes:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator["Processes"]:
-        """Start all processes, and stop them at the end."""
         try:
             for name in self.names():
                 self.start(name)
@@ -92,18 +86,13 @@ def stop(processes: "list[subprocess.Popen[bytes]]") -> None:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
-def core_shares(workers: int) -> list[list[int]]:
-    """Return the cores of each worker: equal shares, at least one core."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    here = sorted(affinity(0)) if affinity else list(range(cores()))
+def core_share(worker: int, workers: int) -> list[int]:
+    """Return the cores of one worker: all have equal shares, at least one core."""
+    here = core_numbers()
     size = max(len(here) // workers, 1)
-    return [
-        [here[(worker * size + place) % len(here)] for place in range(size)]
-        for worker in range(workers)
-    ]
+    return [here[(worker * size + place) % len(here)] for place in range(size)]

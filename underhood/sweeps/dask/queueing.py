@@ -30,20 +30,13 @@ from typing import Any  # dask-jobqueue has no types
 from underhood.common.errors import BadInput
 from underhood.common.files import Json
 from underhood.common.numbers import is_whole
+from underhood.sweeps.dask.certificates import HTTP, Certificates
 from underhood.sweeps.dask.scheduler import configure
-from underhood.sweeps.dask.security import HTTP, Certificates
 from underhood.sweeps.dask.worker import OWN_GPU
 
-QUEUE_SYSTEMS = {
-    "slurm": "SLURMCluster",
-    "pbs": "PBSCluster",
-    "sge": "SGECluster",
-    "lsf": "LSFCluster",
-    "htcondor": "HTCondorCluster",
-    "moab": "MoabCluster",
-    "oar": "OARCluster",
-    "local": "LocalCluster",
-}
+# The classes of dask-jobqueue by what files call them.
+SYSTEM_NAMES = ("SLURM", "PBS", "SGE", "LSF", "HTCondor", "Moab", "OAR", "Local")
+QUEUE_SYSTEMS = {name.lower(): f"{name}Cluster" for name in SYSTEM_NAMES}
 SHARED = ".cache/underhood"
 # Options that we set: a job is one process that runs one unit at a time.
 RESERVED = ("processes", "nanny", "worker_command", "n_workers")
@@ -99,7 +92,12 @@ class Queue:
     @contextlib.contextmanager
     def opened(self, tls: Certificates, insecure: bool) -> Iterator[Any]:  # Any: a cluster
         """Yield the cluster of dask-jobqueue, with jobs in its queue."""
-        self.check_here()
+        command = getattr(self.maker().job_cls, "submit_command", None)
+        if command and shutil.which(command.split()[0]) is None:
+            raise BadInput(
+                f"--jobqueue: {self.kind} needs the command {command.split()[0]}, which is not "
+                "here; run this where jobs are submitted."
+            )
         cluster = self.made(tls, insecure)
         before = None
         if threading.current_thread() is threading.main_thread():
@@ -115,33 +113,19 @@ class Queue:
                 signal.signal(signal.SIGTERM, before)
 
     def maker(self) -> Any:  # Any: a class of dask-jobqueue
-        """Return the class of dask-jobqueue."""
         import dask_jobqueue
         import dask_jobqueue.local
 
         kind = QUEUE_SYSTEMS[self.kind]
         return getattr(dask_jobqueue, kind, None) or getattr(dask_jobqueue.local, kind)
 
-    def check_here(self) -> None:
-        """Refuse a machine that cannot submit jobs."""
-        command = getattr(self.maker().job_cls, "submit_command", None)
-        if command and shutil.which(command.split()[0]) is None:
-            raise BadInput(
-                f"--jobqueue: {self.kind} needs the command {command.split()[0]}, which is not "
-                "here; run this where jobs are submitted."
-            )
-
     def made(self, tls: Certificates, insecure: bool) -> Any:  # Any: a cluster
         """Return the cluster before any job is submitted."""
         # The scheduler runs in this process.
         configure()
-        options = dict(self.options)
-        options.setdefault("name", "underhood")
-        options["scheduler_options"] = {
-            "dashboard": False,
-            "dashboard_address": HTTP,
-            **options.get("scheduler_options", {}),
-        }
+        options = {"name": "underhood", **self.options}
+        shown: Json = {"dashboard": False, "dashboard_address": HTTP}
+        options["scheduler_options"] = shown | options.get("scheduler_options", {})
         # When this process ends, no other scheduler follows.
         extra = [*options.pop("worker_extra_args", []), "--once"]
         extra += ["--gpu", OWN_GPU] if self.gpu else []
@@ -151,20 +135,16 @@ class Queue:
             extra += ["--insecure"]
         else:
             options["security"] = True
-            shared = Path(options.setdefault("shared_temp_directory", Path.home() / SHARED))
-            shared = shared.expanduser()
+            shared = Path(options.get("shared_temp_directory", Path.home() / SHARED)).expanduser()
             shared.mkdir(mode=0o700, parents=True, exist_ok=True)
             options["shared_temp_directory"] = str(shared)
+        options |= {"processes": 1, "worker_extra_args": extra}
+        options["worker_command"] = "underhood.sweeps.dask.worker"
         maker = self.maker()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return maker(
-                    **options,
-                    processes=1,
-                    worker_command="underhood.sweeps.dask.worker",
-                    worker_extra_args=extra,
-                )
+                return maker(**options)
         except (TypeError, ValueError, ImportError, OSError) as error:
             reason = " ".join(str(error).split())[:300]
             raise BadInput(f"--jobqueue: {self.kind} refuses these options: {reason}.") from None

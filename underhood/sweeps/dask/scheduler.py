@@ -12,8 +12,7 @@ import asyncio
 import sys
 
 from underhood.common.errors import BadInput
-from underhood.sweeps.dask import security
-from underhood.sweeps.dask.worker import end_with_parent
+from underhood.sweeps.dask import certificates
 
 LOOPBACK = "127.0.0.1"
 # How long a worker may be silent before its unit goes to another.
@@ -26,26 +25,19 @@ def scheduler_command(arguments: list[str]) -> int:
     parser.add_argument("port", type=int, help="the port to listen on, as 8786")
     parser.add_argument("--host", default=LOOPBACK, help="to listen on; default: loopback")
     parser.add_argument("--silence", default=SILENCE, help="time after which a worker is given up")
-    security.add_security_options(parser)
-    given = parser.parse_args(arguments)
-    try:
-        tls = security.certificates_of(given)
+
+    def serve(given: argparse.Namespace, tls: certificates.Certificates) -> None:
         scheme = "tls" if tls.given else "tcp"
         shown = f"[{given.host}]" if ":" in given.host else given.host
         address = f"{scheme}://{shown}:{given.port}"
-        security.check_address(address, tls=tls.given, insecure=given.insecure, said="--host")
-        end_with_parent(given.with_parent)
+        certificates.check_address(address, tls=tls.given, insecure=given.insecure, said="--host")
         configure(given.silence)
-        asyncio.run(serve_scheduler(given.host, given.port, scheme, tls))
-    except BadInput as error:
-        print(f"underhood: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"underhood: cannot listen on {address}: {error.strerror or error}.", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        pass
-    return 0
+        try:
+            asyncio.run(serve_scheduler(given, scheme, tls))
+        except OSError as error:
+            raise BadInput(f"cannot listen on {address}: {error.strerror or error}.") from None
+
+    return certificates.run_server(parser, arguments, serve)
 
 
 def configure(silence: str = SILENCE) -> None:
@@ -62,21 +54,22 @@ def configure(silence: str = SILENCE) -> None:
             # Nothing grows with the number of units.
             "distributed.admin.log-length": 0,
         }
-        | security.NO_ROUTES
+        | certificates.NO_ROUTES
     )
 
 
-async def serve_scheduler(host: str, port: int, scheme: str, tls: security.Certificates) -> None:
-    """Serve until closed."""
+async def serve_scheduler(
+    given: argparse.Namespace, scheme: str, tls: certificates.Certificates
+) -> None:
     from distributed import Scheduler
 
     async with Scheduler(
-        host=host,
-        port=port,
+        host=given.host,
+        port=given.port,
         protocol=f"{scheme}://",
         security=tls.security(),
         dashboard=False,
-        dashboard_address=security.HTTP,
+        dashboard_address=certificates.HTTP,
     ) as scheduler:
         await scheduler.finished()
 

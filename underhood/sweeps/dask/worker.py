@@ -13,21 +13,18 @@ When it loses its scheduler it joins again, if the scheduler is back within a mi
 
 import argparse
 import asyncio
-import ctypes
 import os
-import signal
 import sys
 from typing import Any
 
 import threadpoolctl
 
 from underhood.common.errors import BadInput
-from underhood.sweeps.dask import security
-from underhood.training.device import cores, free_host_memory, free_memory, is_cpu
+from underhood.sweeps.dask import certificates
+from underhood.training.device import core_numbers, free_host_memory, free_memory, is_cpu
 
 # The part of a GPU's memory that JAX may take.
 GPU_FRACTION = "0.85"
-PR_SET_PDEATHSIG = 1
 OWN_GPU = "own"
 # The name under which a worker offers the bytes that a unit may take.
 MEMORY_OFFER = "memory"
@@ -49,48 +46,30 @@ def worker_command(arguments: list[str]) -> int:
     parser.add_argument("--gpu", help="the number of its GPU, or own: the one that it is given")
     parser.add_argument("--interface", help="the network to listen on, as eth0")
     parser.add_argument("--death-timeout", help="how long to wait for the scheduler, as 60s")
-    parser.add_argument(
-        "--offer", action="append", default=[], help="a name that units may need, as big"
-    )
+    offer = "a name that units may need, as big"
+    parser.add_argument("--offer", action="append", default=[], help=offer)
     parser.add_argument("--once", action="store_true", help="end when the scheduler is lost")
     parser.add_argument(REJOIN, action="store_true", help=argparse.SUPPRESS)
     for name in IGNORED:
         parser.add_argument(name, help=argparse.SUPPRESS)
-    security.add_security_options(parser)
-    given = parser.parse_args(arguments)
-    try:
-        tls = security.certificates_of(given)
-        security.check_address(
-            given.address, tls=tls.given, insecure=given.insecure, said="the address"
+
+    def serve(given: argparse.Namespace, tls: certificates.Certificates) -> None:
+        address = given.address
+        certificates.check_address(
+            address, tls=tls.given, insecure=given.insecure, said="the address"
         )
         resources = pinned(given.cores, given.gpu) | dict.fromkeys(given.offer, 1.0)
-        end_with_parent(given.with_parent)
-        lost = asyncio.run(serve_worker(given, resources, tls))
+        try:
+            lost = asyncio.run(serve_worker(given, resources, tls))
+        except OSError as error:
+            raise OSError(f"cannot join {address}: {error}") from None
         if lost and given.with_parent is None and not given.once:
             # A fresh process, so that nothing of the broken connection is left.
             again = [argument for argument in arguments if argument != REJOIN]
             module = "underhood.sweeps.dask.worker"
             os.execv(sys.executable, [sys.executable, "-m", module, *again, REJOIN])
-    except BadInput as error:
-        print(f"underhood: {error}", file=sys.stderr)
-        return 2
-    except (OSError, TimeoutError) as error:
-        print(f"underhood: cannot join {given.address}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        pass
-    return 0
 
-
-def end_with_parent(parent: int | None) -> None:
-    """Ask Linux to kill this process when its parent dies, however it dies; None: do nothing."""
-    if parent is None:
-        return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have died before we asked.
-    if os.getppid() != parent:
-        sys.exit(1)
+    return certificates.run_server(parser, arguments, serve)
 
 
 def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
@@ -115,12 +94,12 @@ def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
             # Not on this system; JAX then uses all cores.
             pass
         # A worker with a share of the cores has the same share of the host's memory.
-        share = min(1.0, cores() / (os.cpu_count() or 1))
+        share = min(1.0, len(core_numbers()) / (os.cpu_count() or 1))
     return {"unit": 1.0, "cpu": 1.0, MEMORY_OFFER: share * free_host_memory()}
 
 
 async def serve_worker(
-    given: argparse.Namespace, resources: dict[str, float], tls: security.Certificates
+    given: argparse.Namespace, resources: dict[str, float], tls: certificates.Certificates
 ) -> bool:
     """Serve until closed; return whether the scheduler was lost."""
     import dask
@@ -133,7 +112,7 @@ async def serve_worker(
             reasons.append(options.get("reason", ""))
             return await super().close(*arguments, **options)
 
-    dask.config.set(security.NO_ROUTES)
+    dask.config.set(certificates.NO_ROUTES)
     async with ObservedWorker(
         given.address,
         name=given.name,
@@ -144,7 +123,7 @@ async def serve_worker(
         death_timeout=given.death_timeout or (REJOIN_TIME if given.rejoin else None),
         security=tls.security(),
         dashboard=False,
-        dashboard_address=security.HTTP,
+        dashboard_address=certificates.HTTP,
         # Memory is planned by `train` itself; spilling its arrays would only slow it.
         memory_limit=0,
     ) as worker:
@@ -156,8 +135,8 @@ def seen_from(address: str) -> str:
     """Return the address of this machine on the way to the scheduler."""
     from distributed.utils import get_ip
 
-    host = security.address_parts(address).hostname or ""
-    if security.is_loopback(host):
+    host = certificates.address_parts(address).hostname or ""
+    if certificates.is_loopback(host):
         return "127.0.0.1" if host == "localhost" else host
     return str(get_ip(host))
 

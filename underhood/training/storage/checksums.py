@@ -14,7 +14,6 @@ from jaxtyping import PyTree
 
 
 def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:
-    """Return every array of a tree under its path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
@@ -30,22 +29,17 @@ def arrays_checksum(arrays: dict[str, np.ndarray], step: int = 0) -> str:
 
 
 def tree_checksum(tree: PyTree) -> str:
-    """Return a checksum of every array in a tree."""
     return arrays_checksum(named_leaves(tree))
 
 
 def sketch(tree: PyTree) -> list[list[float]]:
     """Return one row per array of real or complex numbers."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf) and leaf.size]
-    sizes = [np.asarray(np.abs(leaf)) for leaf in leaves]
-    return [
-        [
-            size.size,
-            float(np.mean(size, dtype=float)),
-            float(np.sqrt(np.mean(size**2, dtype=float))),
-        ]
-        for size in sizes
-    ]
+    rows = []
+    for sizes in (np.asarray(np.abs(leaf)) for leaf in leaves):
+        mean, square = np.mean(sizes, dtype=float), np.mean(sizes**2, dtype=float)
+        rows.append([sizes.size, float(mean), float(np.sqrt(square))])
+    return rows
 
 
 def sketches_agree(stored: PyTree, current: PyTree) -> bool:

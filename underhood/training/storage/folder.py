@@ -12,16 +12,28 @@ Files are written to a temporary name and renamed, so no file is ever incomplete
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import safetensors.numpy
+from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
 from underhood.common.files import Json, write_atomically
+from underhood.common.tensors import read_tensors
+from underhood.training.storage.checksums import arrays_checksum, named_leaves
 
 VERSION = 1
 SETTINGS, MEMBERS = "settings.json", "members.json"
 LOSSES, MODELS = "losses.safetensors", "models.safetensors"
+KEPT_CHECKPOINTS = 2
+
+training_log = logging.getLogger("underhood")
 
 
 def run_folder(path: str | os.PathLike[str]) -> Path:
@@ -58,18 +70,15 @@ def locked(folder: Path) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise BadInput(
-                f"Another process (number {holder}) is training in {folder}; wait for it, stop "
-                "it, or choose another folder."
-            ) from None
         except OSError as error:
-            raise BadInput(
-                f"The run's folder {folder} cannot be locked ({error.strerror}); choose one on "
-                "another disk."
-            ) from None
+            problem = f"The run's folder {folder} cannot be locked ({error.strerror})"
+            advice = "choose one on another disk"
+            if isinstance(error, BlockingIOError):
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                problem = f"Another process (number {holder}) is training in {folder}"
+                advice = "wait for it, stop it, or choose another folder"
+            raise BadInput(f"{problem}; {advice}.") from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -82,7 +91,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Tell whether a folder holds a finished run."""
     return (folder / MEMBERS).exists()
 
 
@@ -91,12 +99,10 @@ def write_run_file(path: Path, data: bytes) -> None:
     try:
         write_atomically(path, data)
     except OSError as error:
-        raise OSError(
-            error.errno,
-            f"{error.strerror}; {path.name} was not written, and all files written before it are "
-            "whole. Make room and run the same call again to go on",
-            str(path),
-        ) from None
+        state = f"{path.name} was not written, and all files written before it are whole"
+        advice = "Make room and run the same call again to go on"
+        reason = f"{error.strerror}; {state}. {advice}"
+        raise OSError(error.errno, reason, str(path)) from None
 
 
 def read_run_json(path: Path, *, fields: set[str], advice: str) -> Json:
@@ -110,11 +116,71 @@ def read_run_json(path: Path, *, fields: set[str], advice: str) -> Json:
             raise ValueError
     except (OSError, ValueError, RecursionError):
         raise BadInput(f"{path} cannot be read as a run's file; {advice}.") from None
-    if data.get("version") != VERSION:
-        raise BadInput(
-            f"{path} has format version {data.get('version')!r}, and this underhood reads "
-            f"{VERSION}; update underhood or choose another folder."
-        )
+    if (version := data.get("version")) != VERSION:
+        versions = f"has format version {version!r}, and this underhood reads {VERSION}"
+        raise BadInput(f"{path} {versions}; update underhood or choose another folder.")
     if not fields <= data.keys():
         raise BadInput(f"{path} is not complete; {advice}.")
     return data
+
+
+class Checkpoint(NamedTuple):
+    """The steps made so far, the states after them, and the seconds that they took."""
+
+    step: int
+    states: PyTree
+    seconds: float
+
+
+def save_checkpoint(folder: Path, now: Checkpoint) -> None:
+    """Write a checkpoint, then remove all but the last few."""
+    arrays = {name: np.ascontiguousarray(a) for name, a in named_leaves(now.states).items()}
+    metadata = {
+        "version": str(VERSION),
+        "step": str(now.step),
+        "seconds": str(now.seconds),
+        "sha256": arrays_checksum(arrays, now.step),
+    }
+    path = folder / "checkpoints" / f"{now.step:010d}.safetensors"
+    write_run_file(path, safetensors.numpy.save(arrays, metadata))
+    # Those of later steps are damaged, or the run would have gone on from them.
+    paths = checkpoints(folder)
+    for old in set(paths) - set([kept for kept in paths if kept <= path][:KEPT_CHECKPOINTS]):
+        old.unlink(missing_ok=True)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of a run, the newest first."""
+    return sorted((folder / "checkpoints").glob("[0-9]*.safetensors"), reverse=True)
+
+
+def load_checkpoint(folder: Path, like: PyTree) -> Checkpoint | None:
+    """Return the newest checkpoint that is whole; None if there is none.
+
+    like  states of the same shapes and types
+    """
+    for path in checkpoints(folder):
+        try:
+            return read_checkpoint(path, like)
+        except Exception as error:
+            # Whatever a damaged file makes the parser raise, the one before it may be whole.
+            training_log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
+    if checkpoints(folder):
+        training_log.warning("No checkpoint in %s is whole; starting from step 0", folder)
+    return None
+
+
+def read_checkpoint(path: Path, like: PyTree) -> Checkpoint:
+    """Read one checkpoint; raise if anything about it is wrong."""
+    arrays, metadata = read_tensors(path)
+    step = int(metadata["step"])
+    if arrays_checksum(arrays, step) != metadata["sha256"]:
+        raise ValueError("its checksum does not match")
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    restored = []
+    for name, leaf in ((jax.tree_util.keystr(keys), leaf) for keys, leaf in leaves):
+        if arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
+            raise ValueError(f"{name} has another shape or type")
+        restored.append(jax.numpy.asarray(arrays[name]))
+    states = jax.tree_util.tree_unflatten(structure, restored)
+    return Checkpoint(step, states, float(metadata["seconds"]))

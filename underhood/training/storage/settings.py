@@ -15,9 +15,8 @@ from underhood.common.files import Json, as_json
 from underhood.common.provenance import provenance
 from underhood.layers.files.storage import take_apart
 from underhood.training.ensemble import Ensemble
-from underhood.training.storage.checkpoints import checkpoints
+from underhood.training.storage import folder as storage
 from underhood.training.storage.checksums import sketch, sketches_agree, tree_checksum
-from underhood.training.storage.folder import SETTINGS, VERSION, read_run_json, write_run_file
 
 # What another checksum means to people.
 MEANINGS = {
@@ -51,18 +50,13 @@ def settings_of(ensemble: Ensemble) -> Json:
 
 def settings_file(settings: Json, begun: Json) -> bytes:
     """Return settings.json of a run; `begun` is the provenance of its beginning."""
-    return as_json({"version": VERSION, "begun": begun, **settings})
-
-
-def begin_run(folder: Path, settings: Json, begun: Json) -> None:
-    """Write down what a new run is, and where it began."""
-    write_run_file(folder / SETTINGS, settings_file(settings, begun))
+    return as_json({"version": storage.VERSION, "begun": begun, **settings})
 
 
 def read_settings(folder: Path) -> Json:
     """Read the settings of a run, and under "begun" where it began."""
     advice = "choose another folder, or remove this one to start anew"
-    return read_run_json(folder / SETTINGS, fields={"grouping"}, advice=advice)
+    return storage.read_run_json(folder / storage.SETTINGS, fields={"grouping"}, advice=advice)
 
 
 def check_same_settings(folder: Path, settings: Json) -> Json | None:
@@ -71,8 +65,8 @@ def check_same_settings(folder: Path, settings: Json) -> Json | None:
     On another device random numbers differ in their last digit, and with them the checksums of
     weights and teachers. There it is enough that their sketches agree.
     """
-    if not (folder / SETTINGS).exists():
-        if checkpoints(folder):
+    if not (folder / storage.SETTINGS).exists():
+        if storage.checkpoints(folder):
             raise BadInput(f"{folder} holds checkpoints but no settings; choose another folder.")
         return None
     stored = read_settings(folder)
@@ -86,14 +80,11 @@ def check_same_settings(folder: Path, settings: Json) -> Json | None:
     same_but_rounding = elsewhere and sketches_agree(stored.get("sketch"), settings.get("sketch"))
     if different and not (set(different) <= CHECKSUMS and same_but_rounding):
         first, more = different[0], len(different) - 1
-        change = MEANINGS.get(first) or (
-            f"{first} was {str(then.get(first))[:60]} and is now {str(now.get(first))[:60]}"
-        )
-        raise BadInput(
-            f"The run in {folder} was begun with other settings: {change}"
-            f"{f' (and {more} more)' if more else ''}. Use the old settings to go on, or another "
-            "folder to start anew."
-        )
+        before, after = (str(flattened.get(first))[:60] for flattened in (then, now))
+        change = MEANINGS.get(first) or f"{first} was {before} and is now {after}"
+        change += f" (and {more} more)" if more else ""
+        advice = "Use the old settings to go on, or another folder to start anew"
+        raise BadInput(f"The run in {folder} was begun with other settings: {change}. {advice}.")
     return stored
 
 
@@ -111,10 +102,9 @@ def flat(data: PyTree, name: str = "") -> Json:
 def as_setting(value: PyTree) -> PyTree:
     """Return a frozen dataclass as JSON with the names of its kinds, other objects by name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = dataclasses.fields(value)
-        return {"kind": type(value).__name__} | {
-            field.name: as_setting(getattr(value, field.name)) for field in fields
-        }
+        names = [field.name for field in dataclasses.fields(value)]
+        fields = {name: as_setting(getattr(value, name)) for name in names}
+        return {"kind": type(value).__name__, **fields}
     if isinstance(value, tuple):
         return [as_setting(part) for part in value]
     if value is None or isinstance(value, bool | int | float | str):
