@@ -42,7 +42,6 @@ def script(first: str = "page.js") -> str:
 
 @cache
 def style() -> str:
-    """Return all styles."""
     return "\n".join(asset(name) for name in STYLE_SHEETS)
 
 

@@ -97,7 +97,6 @@ def queried(model: GatedRNN, symbols: int) -> np.ndarray:
 
 
 def algorithm(model: GatedRNN, task: AssociativeRecall) -> Json:
-    """Return the counts and items of one student."""
     counts, kind = neuron_counts(model), kinds(np.asarray(model.decay))
     if not counts["memory"] or not counts["query"]:
         return counts | dict.fromkeys(ITEMS, 0.0)

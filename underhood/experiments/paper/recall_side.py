@@ -53,7 +53,6 @@ def reproduce_recall_side(setting: Setting) -> Outcome:
 
 
 def judge_structure(rows: list[Json]) -> list[Number]:
-    """Judge the paper's items, one number each."""
     values = functools.partial(column, rows)
     return [
         median_at_most("neurons with λ < 0.98", values("not memory"), 0, paper=0),

@@ -89,7 +89,6 @@ def undecayed(recipe: Recipe) -> float:
 
 
 def describe_student(model: GatedRNN, task: InContextRegression) -> Json:
-    """Return the numbers of one student."""
     learned = polynomial(model)
     blind = blind_queries(model, task.d_x)
     decompiled = decompile(blind)

@@ -84,7 +84,6 @@ def reproduce_sizes(name: str, plan: SizePlan, setting: Setting) -> Outcome:
 
 
 def judge_sizes(run: Run, plan: SizePlan, seeds: int) -> Outcome:
-    """Return the numbers and rows of a finished run."""
     task, sizes, together = plan.task, plan.sizes, len(plan.neurons)
     excess = np.full((len(sizes), seeds), np.nan)
     for row in run.rows:
@@ -162,5 +161,4 @@ def steepest_fall(counts: tuple[int, ...], medians: np.ndarray) -> int | None:
 
 
 def from_here_on(counts: tuple[int, ...], holds: Sequence[bool] | np.ndarray) -> int | None:
-    """Return the smallest size from which on all sizes hold."""
     return next((count for place, count in enumerate(counts) if all(holds[place:])), None)

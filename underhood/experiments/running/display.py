@@ -48,7 +48,6 @@ class ExperimentsDisplay(LiveDisplay):
         self.say(f"{name}: {state}{took}")
 
     def left(self) -> str:
-        """Return the time left, in words."""
         budget = sum(self.budgets[name] for name in self.seconds)
         pace = sum(self.seconds.values()) / budget if budget else 1.0
         rest = 0.0
@@ -63,7 +62,6 @@ class ExperimentsDisplay(LiveDisplay):
         return duration_in_words(rest)
 
     def table(self) -> "rich.table.Table":
-        """Return a line per experiment, and one for all."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 

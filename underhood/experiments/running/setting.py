@@ -1,11 +1,11 @@
 """What an experiment is asked for: scale, seeds, folder, engine and progress."""
 
 import dataclasses
-import functools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,7 +45,6 @@ class Setting:
     )
 
     def count(self, default: int) -> int:
-        """Return how many seeds to run."""
         return default if self.seeds is None else self.seeds
 
     def part(self, start: float, end: float) -> "Setting":
@@ -81,14 +80,11 @@ class Setting:
 
             return dataclasses.replace(self, tick=tick)
 
-        calls = {
-            place: functools.partial(call, setting_of(place))
-            for place, (_, call) in enumerate(parts)
-        }
+        calls = [partial(call, setting_of(place)) for place, (_, call) in enumerate(parts)]
         if not self.engine.concurrent:
-            return [call() for call in calls.values()]
-        answers = dict(side_by_side(calls))
-        return [answers[place] for place in calls]
+            return [call() for call in calls]
+        answers = dict(side_by_side(dict(enumerate(calls))))
+        return [answers[place] for place in range(len(calls))]
 
     def run_folder(self, name: str) -> Path:
         """Return the folder of a training run, where it resumes and other experiments read it.
