@@ -29,8 +29,13 @@ from underhood.common.decay import kinds
 from underhood.common.files import Json
 from underhood.common.float64 import in_float64
 from underhood.experiments.paper.table1 import task_loss
-from underhood.experiments.protocols import students as protocol
-from underhood.experiments.protocols.students import Students, arrays_of, column, neuron_counts
+from underhood.experiments.protocols.students import (
+    Students,
+    arrays_of,
+    column,
+    neuron_counts,
+    teacher_students,
+)
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import equal, median_at_most
 from underhood.layers import GatedRNN
@@ -58,13 +63,13 @@ class OpenedStudent:
 
 def reproduce_figure2(setting: Setting) -> Outcome:
     """Judge the counts of all students; picture the blocks of one."""
-    students = protocol.teacher_students(setting.part(0, 0.7))
+    students = teacher_students(setting.part(0, 0.7))
     opened = open_students(students, setting.part(0.7, 0.95))
     rows = [student.row for student in opened]
     numbers = judge_counts(rows, "")
     runs: list[Run] = []
     if setting.scale == "paper":
-        literal = protocol.literal_students(setting.part(0.95, 0.97))
+        literal = teacher_students(setting.part(0.95, 0.97), literal=True)
         more = [student.row for student in open_students(literal, setting.part(0.97, 1))]
         rows += [{**row, "decay": "read literally"} for row in more]
         numbers += judge_counts(more, ", decay read literally")
@@ -73,7 +78,7 @@ def reproduce_figure2(setting: Setting) -> Outcome:
     shown = typical(rows[: len(opened)])
     stages = opened[shown].stages
     memory = filling(stages.get("reduced", stages["pruned"]), students.task.attention, time=FILLED)
-    return students.outcome(
+    outcome = Outcome(
         numbers=numbers,
         rows=rows,
         notes=[
@@ -85,6 +90,7 @@ def reproduce_figure2(setting: Setting) -> Outcome:
         arrays={**arrays_of({**stages, "memory": memory}), **opened[shown].merging},
         runs=runs,
     )
+    return students.complete(outcome)
 
 
 def open_students(students: Students[TeacherStudent], setting: Setting) -> list[OpenedStudent]:

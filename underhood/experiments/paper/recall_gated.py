@@ -48,7 +48,7 @@ def reproduce_recall_gated(setting: Setting) -> Outcome:
     )
     attention = compile(task.best_attention(), "gated_rnn", form="minimal")
     shown = int(np.argmin([row["neurons"] for row in rows]))
-    return students.outcome(
+    outcome = Outcome(
         numbers=judge_accuracy(rows) + judge_algorithm(rows, task, attention.neurons),
         rows=rows,
         notes=[
@@ -61,6 +61,7 @@ def reproduce_recall_gated(setting: Setting) -> Outcome:
             "received_by_query": queried(pruned[shown], task.symbols),
         },
     )
+    return students.complete(outcome)
 
 
 def judge_algorithm(rows: list[Json], task: AssociativeRecall, attention: int) -> list[Number]:
