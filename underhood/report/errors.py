@@ -1,5 +1,7 @@
 """Figures of constructions: errors that should be rounding, and the best gradient step."""
 
+import itertools
+
 import numpy as np
 
 from underhood.common.files import Json
@@ -35,20 +37,14 @@ def error_plot(title: str, x: Axis, errors: dict[str, list[float]], limit: float
 
 def lstm_figure(arrays: Arrays, result: Json) -> Figure:
     """Show lstm_weights: truncation falls with a power of ε, then rounding takes over."""
-    series = tuple(
-        Series(
-            f"{row['table']}, order {row['order']}",
-            arrays["epsilon"],
-            np.maximum(errors, LEAST_ERROR),
-            mark="both",
-            colour=(1, 5, 3, 2, 6, 4)[place % 6],
-            dashed="two" in str(row["table"]),
-        )
-        for place, (row, errors) in enumerate(zip(result["rows"], arrays["errors"], strict=True))
-    )
+    colours, series = itertools.cycle((1, 5, 3, 2, 6, 4)), []
+    for row, errors in zip(result["rows"], arrays["errors"], strict=True):
+        name, dashed = f"{row['table']}, order {row['order']}", "two" in str(row["table"])
+        y, colour = np.maximum(errors, LEAST_ERROR), next(colours)
+        series.append(Series(name, arrays["epsilon"], y, mark="both", colour=colour, dashed=dashed))
     title = "Error against the scale of the small weights"
     return Figure(
-        (Plot(title, Axis("ε", log=True), ERROR, series),),
+        (Plot(title, Axis("ε", log=True), ERROR, tuple(series)),),
         "On the right the nonlinearities' error falls as the second, fourth and sixth power of "
         "ε; on the left rounding grows. The compiler chooses the lowest point.",
     )

@@ -20,9 +20,8 @@ def decays(arrays: Arrays, stage: str) -> np.ndarray:
 
 def role_groups(decay: np.ndarray) -> Groups:
     """Return the kinds of neighbouring neurons and their counts, in the order given."""
-    return tuple(
-        (kind, len(list(group))) for kind, group in itertools.groupby(kinds(decay).tolist())
-    )
+    groups = itertools.groupby(kinds(decay).tolist())
+    return tuple((kind, len(list(group))) for kind, group in groups)
 
 
 def memory_first(decay: np.ndarray) -> np.ndarray:
@@ -55,15 +54,13 @@ def stage_pictures(arrays: Arrays, stage: str) -> Matrices:
 
 def blocks_figure(arrays: Arrays, result: Json) -> Figure:
     """Show figure2: the weights at every stage, the kernel that merges, and memory as it fills."""
-    stages = [stage for stage in STAGES if f"{stage}/nu" in arrays]
-    charts: list[Chart] = [stage_pictures(arrays, stage) for stage in stages]
-    if arrays["merging"].size:
-        charts.append(merging_pictures(arrays))
-    if "memory/tokens" in arrays:
-        charts.append(memory_film(arrays))
-    charts.append(loss_curves(arrays))
+    charts: list[Chart] = [
+        stage_pictures(arrays, stage) for stage in STAGES if f"{stage}/nu" in arrays
+    ]
+    charts += [merging_pictures(arrays)] if arrays["merging"].size else []
+    charts += [memory_film(arrays)] if "memory/tokens" in arrays else []
     return Figure(
-        tuple(charts),
+        (*charts, loss_curves(arrays)),
         "Blue is positive, red negative, pale zero; every panel has its own scale. In the "
         "construction input gates write products of two inputs into memory (λ = 1) and single "
         "inputs, through the constant 1, into queries (λ = 0); every output gate multiplies a "
@@ -98,18 +95,14 @@ def merging_pictures(arrays: Arrays) -> Matrices:
 
 def memory_film(arrays: Arrays) -> Film:
     """Show key-values token by token: the attention's, the neurons', and their difference."""
-    parts = (arrays[f"memory/{name}"] for name in ("tokens", "attention", "neurons"))
+    parts = [arrays[f"memory/{name}"] for name in ("tokens", "attention", "neurons")]
+    axes = tuple(((name, count),) for name, count in zip("vk", parts[1].shape[1:], strict=True))
     frames = tuple(
         (
             Matrix("token", token[:, None], (("x", len(token)),)),
-            *(
-                Matrix(title, M, (("v", len(M)),), (("k", M.shape[1]),))
-                for title, M in (
-                    ("attention", attention),
-                    ("neurons", neurons),
-                    ("difference", neurons - attention),
-                )
-            ),
+            Matrix("attention", attention, *axes),
+            Matrix("neurons", neurons, *axes),
+            Matrix("difference", neurons - attention, *axes),
         )
         for token, attention, neurons in zip(*parts, strict=True)
     )

@@ -41,7 +41,6 @@ from underhood.experiments.running.rules import equal, median_at_most
 from underhood.layers import GatedRNN
 from underhood.results.files import Number
 from underhood.tasks import TeacherStudent
-from underhood.training import Run
 
 POLISHED, MOST_POLISHED = 4, 60
 # Tokens of the sequence on which the picture shows the memory filling.
@@ -67,7 +66,7 @@ def reproduce_figure2(setting: Setting) -> Outcome:
     opened = open_students(students, setting.part(0.7, 0.95))
     rows = [student.row for student in opened]
     numbers = judge_counts(rows, "")
-    runs: list[Run] = []
+    shown, runs = typical(rows), []
     if setting.scale == "paper":
         literal = teacher_students(setting.part(0.95, 0.97), literal=True)
         more = [student.row for student in open_students(literal, setting.part(0.97, 1))]
@@ -75,7 +74,6 @@ def reproduce_figure2(setting: Setting) -> Outcome:
         numbers += judge_counts(more, ", decay read literally")
         runs.append(literal.run)
     setting.tick(1, 1)
-    shown = typical(rows[: len(opened)])
     stages = opened[shown].stages
     memory = filling(stages.get("reduced", stages["pruned"]), students.task.attention, time=FILLED)
     outcome = Outcome(

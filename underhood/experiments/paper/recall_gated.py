@@ -84,16 +84,17 @@ def judge_algorithm(rows: list[Json], task: AssociativeRecall, attention: int) -
 
 def received(model: GatedRNN, symbols: int) -> np.ndarray:
     """Return G [neurons, x, y]: what each neuron receives from a pair."""
-    tokens = np.zeros((symbols, symbols, 2 * symbols))
+    # The last input is the constant 1.
+    z = np.zeros((symbols, symbols, 2 * symbols + 1))
     x, y = np.indices((symbols, symbols))
-    tokens[x, y, x] = tokens[x, y, symbols + y] = 1
-    z = np.concatenate([tokens, np.ones((symbols, symbols, 1))], axis=-1)
+    z[x, y, x] = z[x, y, symbols + y] = z[..., -1] = 1
     return np.einsum("xyk,ik->ixy", z, model.W_in_m) * np.einsum("xyk,ik->ixy", z, model.W_in_x)
 
 
 def queried(model: GatedRNN, symbols: int) -> np.ndarray:
     """Return what each neuron receives from a query [neurons, x]."""
-    z = np.concatenate([np.eye(symbols), np.zeros((symbols, symbols)), np.ones((symbols, 1))], 1)
+    z = np.eye(symbols, 2 * symbols + 1)
+    z[:, -1] = 1
     return np.asarray(model.W_in_m @ z.T) * np.asarray(model.W_in_x @ z.T)
 
 

@@ -20,7 +20,6 @@ from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import no_more_than
 from underhood.layers import GatedRNN
 from underhood.tasks import TeacherStudent
-from underhood.training import Run
 
 TABLE1_PAPER = {
     "loss": 4.97e-8,
@@ -48,7 +47,7 @@ def reproduce_table1(setting: Setting) -> Outcome:
         no_more_than(name, column(final, name), paper, what=what)
         for name, paper in TABLE1_PAPER.items()
     ]
-    runs: list[Run] = []
+    runs = []
     if at_paper_scale:
         literal = teacher_students(setting.part(0.975, 1), literal=True)
         runs.append(literal.run)

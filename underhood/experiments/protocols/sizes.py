@@ -77,8 +77,8 @@ def sized_student(task: Task, sizes: tuple[tuple[int, int], ...]) -> Callable[..
 
 def reproduce_sizes(name: str, plan: SizePlan, setting: Setting) -> Outcome:
     """Train students of all sizes, in one run, and judge where the loss falls."""
-    student, widths = sized_student(plan.task, plan.sizes), plan.widths
-    seeds, key = setting.count(plan.seeds), plan.key
+    student, seeds, key = sized_student(plan.task, plan.sizes), setting.count(plan.seeds), plan.key
+    widths = plan.widths
     run = setting.train(name, student, plan.task, plan.recipe, widths=widths, seeds=seeds, key=key)
     return judge_sizes(run, plan, seeds)
 

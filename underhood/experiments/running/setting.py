@@ -1,10 +1,9 @@
 """What an experiment is asked for: scale, seeds, folder, engine and progress."""
 
-import dataclasses
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -53,7 +52,7 @@ class Setting:
         def tick(done: float, total: float) -> None:
             self.tick(start + (end - start) * done / max(total, 1e-9), 1.0)
 
-        return dataclasses.replace(self, tick=tick)
+        return replace(self, tick=tick)
 
     def over(self, items: Collection[Item]) -> Iterator[Item]:
         """Yield the items, and report the progress through them."""
@@ -78,7 +77,7 @@ class Setting:
                 done[place] = part / max(total, 1e-9)
                 self.tick(float(shares @ done), 1.0)
 
-            return dataclasses.replace(self, tick=tick)
+            return replace(self, tick=tick)
 
         calls = [partial(call, setting_of(place)) for place, (_, call) in enumerate(parts)]
         if not self.engine.concurrent:
@@ -107,9 +106,8 @@ class Setting:
         axes: Mapping[str, Iterable[float]] | None = None,
     ) -> Run:
         """Train the run of this name, or continue it, or read it if it is finished."""
-        study = Study(
-            task, {"student": make_student}, recipe, tuple(widths), seeds, dict(axes or {}), key
-        )
+        students, axes = {"student": make_student}, dict(axes or {})
+        study = Study(task, students, recipe, tuple(widths), seeds, axes, key)
         folder = self.run_folder(name)
         with self.locks[folder]:
             return self.engine.train(study, folder, self.tick)
