@@ -54,17 +54,9 @@ def reproduce_lstm_weights(setting: Setting) -> Outcome:
         what, title = "d log error / d log ε", f"{name}, slope at order {order}"
         seeds = min(count, 5)
         numbers.append(near(title, slope, 2 * order, 0.2, what=what, paper=None, seeds=seeds))
-        rows.append(
-            {
-                "table": name,
-                "order": order,
-                "neurons": built[0].neurons,
-                "parameters": built[0].parameters,
-                "epsilon": built[0].epsilon,
-                "largest error": error,
-                "slope": round(slope, 3),
-            }
-        )
+        sizes = {part: getattr(built[0], part) for part in ("neurons", "parameters", "epsilon")}
+        measured = {"largest error": error, "slope": round(slope, 3)}
+        rows.append({"table": name, "order": order, **sizes, **measured})
         curves.append([error_at(sources[0], order, epsilon, 0) for epsilon in shown])
     arrays = {"epsilon": np.array(shown), "errors": np.array(curves)}
     return Outcome(numbers=numbers, rows=rows, seeds=range(count), arrays=arrays)

@@ -17,6 +17,7 @@ from underhood.common.files import Json
 from underhood.common.numbers import finite_or_none
 from underhood.experiments.protocols.architectures import Architecture, MakeStudent
 from underhood.experiments.protocols.comparison import Comparison, ComparisonPlan, TrainedStudent
+from underhood.experiments.protocols.students import column
 from underhood.experiments.running.setting import Setting
 from underhood.training import Run
 
@@ -82,8 +83,7 @@ def search_rate(
         title, make_student, plan.task, recipe, widths=[width], seeds=1, axes=axes, key=key
     )
     # A student that diverged has no loss. Of two rates with equal losses the smaller is taken.
-    losses = [np.inf if row["loss"] is None else row["loss"] for row in run.rows]
-    rates: list[float] = [row["learning_rate"] for row in run.rows]
+    losses, rates = column(run.rows, "loss"), column(run.rows, "learning_rate")
     return min(zip(losses, rates, strict=True))[1]
 
 
