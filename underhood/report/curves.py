@@ -8,6 +8,8 @@ from underhood.common.files import Json
 from underhood.report.charts import Axis, Figure, Line, Plot, Series
 
 Arrays = dict[str, np.ndarray]
+# Name, colour, and whether it is dashed.
+Look = tuple[str, int, bool]
 
 POINTS = 150
 # What table1's numbers are called in figures.
@@ -28,10 +30,6 @@ def median_and_range(
         np.array([measure(group) for group in filled]) for measure in (np.median, np.min, np.max)
     )
     return Series(name, x, medians, lowest, highest, mark, colour)
-
-
-# Name, colour, and whether it is dashed.
-Look = tuple[str, int, bool]
 
 
 def training_plot(

@@ -69,12 +69,8 @@ def page_text(results: Results, figures: dict[str, Figure], without: dict[str, s
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"shown": number_text, "described": alt_text}
-    raw = {
-        "mark": MARK,
-        "style": style(),
-        "script": script(),
-        "charts": script_json([encode_chart(chart) for chart in charts]),
-    }
+    encoded = script_json([encode_chart(chart) for chart in charts])
+    raw = {"mark": MARK, "style": style(), "script": script(), "charts": encoded}
     return environment.from_string(asset("page.html")).render(
         **{name: markupsafe.Markup(text) for name, text in raw.items()},
         policy=policy(),
