@@ -16,6 +16,7 @@ from underhood.experiments.protocols.rate_search import (
     slug,
     student_of,
 )
+from underhood.experiments.running.outcomes import Outcome
 from underhood.results.architectures import ARCHITECTURE_NAMES, GATED
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe, Run
@@ -141,7 +142,7 @@ def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
     ]
     runs = [Run(run.rows, np.arange(3), run.losses, []) for run in comparison.runs]
     whole = replace(comparison, runs=tuple(runs))
-    outcome = whole.outcome(plan, [], [], updates="million", where="somewhere", arrays={})
+    outcome = whole.complete(Outcome(), plan, updates="million", where="somewhere")
     assert "GRU, 1 × 8, at 0.1; GRU, 1 × 16, at 0.01" in outcome.notes[1]
 
 

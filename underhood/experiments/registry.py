@@ -6,22 +6,20 @@ Its claim is a record in `results/claims.py`, its figure a line in `report/figur
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from underhood.experiments.paper.figure2 import reproduce_figure2
-from underhood.experiments.paper.figure3 import (
-    reproduce_figure3a,
-    reproduce_figure3b,
-    reproduce_figure3c,
+from underhood.experiments.paper import (
+    figure2,
+    figure3,
+    figure4,
+    figure6,
+    lstm_weights,
+    optimal_step,
+    recall_gated,
+    recall_side,
+    reverse,
+    table1,
+    table2,
+    table3,
 )
-from underhood.experiments.paper.figure4 import reproduce_figure4a, reproduce_figure4b
-from underhood.experiments.paper.figure6 import reproduce_figure6
-from underhood.experiments.paper.lstm_weights import reproduce_lstm_weights
-from underhood.experiments.paper.optimal_step import reproduce_optimal_step
-from underhood.experiments.paper.recall_gated import reproduce_recall_gated
-from underhood.experiments.paper.recall_side import reproduce_recall_side
-from underhood.experiments.paper.reverse import reproduce_reverse
-from underhood.experiments.paper.table1 import reproduce_table1
-from underhood.experiments.paper.table2 import reproduce_table2
-from underhood.experiments.paper.table3 import reproduce_table3
 from underhood.experiments.running import Outcome, Setting
 from underhood.results.claims import CLAIMS
 
@@ -46,20 +44,20 @@ SENTENCES = {claim.name: claim.sentence for claim in CLAIMS}
 EXPERIMENTS: dict[str, Experiment] = {
     name: Experiment(SENTENCES[name], run, dict(zip(SCALES, seconds, strict=True)))
     for name, run, *seconds in (
-        ("table1", reproduce_table1, 10, 110, 1100),
-        ("figure2", reproduce_figure2, 5, 10, 200),
-        ("figure3a", reproduce_figure3a, 10, 55, 700),
-        ("figure3b", reproduce_figure3b, 10, 30, 1100),
-        ("figure3c", reproduce_figure3c, 10, 60, 160),
-        ("figure4a", reproduce_figure4a, 40, 120, 3700),
-        ("figure4b", reproduce_figure4b, 30, 165, 2400),
-        ("figure6", reproduce_figure6, 5, 5, 60),
-        ("table2", reproduce_table2, 10, 60, 120),
-        ("table3", reproduce_table3, 10, 20, 40),
-        ("lstm_weights", reproduce_lstm_weights, 5, 10, 20),
-        ("reverse", reproduce_reverse, 5, 5, 10),
-        ("optimal_step", reproduce_optimal_step, 5, 10, 30),
-        ("recall_gated", reproduce_recall_gated, 10, 30, 60),
-        ("recall_side", reproduce_recall_side, 10, 30, 60),
+        ("table1", table1.reproduce_table1, 10, 110, 1100),
+        ("figure2", figure2.reproduce_figure2, 5, 10, 200),
+        ("figure3a", figure3.reproduce_figure3a, 10, 55, 700),
+        ("figure3b", figure3.reproduce_figure3b, 10, 30, 1100),
+        ("figure3c", figure3.reproduce_figure3c, 10, 60, 160),
+        ("figure4a", figure4.reproduce_figure4a, 40, 120, 3700),
+        ("figure4b", figure4.reproduce_figure4b, 30, 165, 2400),
+        ("figure6", figure6.reproduce_figure6, 5, 5, 60),
+        ("table2", table2.reproduce_table2, 10, 60, 120),
+        ("table3", table3.reproduce_table3, 10, 20, 40),
+        ("lstm_weights", lstm_weights.reproduce_lstm_weights, 5, 10, 20),
+        ("reverse", reverse.reproduce_reverse, 5, 5, 10),
+        ("optimal_step", optimal_step.reproduce_optimal_step, 5, 10, 30),
+        ("recall_gated", recall_gated.reproduce_recall_gated, 10, 30, 60),
+        ("recall_side", recall_side.reproduce_recall_side, 10, 30, 60),
     )
 }

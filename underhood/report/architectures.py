@@ -4,7 +4,7 @@ import numpy as np
 
 from underhood.common.files import Json
 from underhood.report.charts import Axis, Figure, Line, Plot, Series
-from underhood.report.curves import TRAINING_LOSS, UPDATES, Arrays, thinned
+from underhood.report.curves import Arrays, training_plot
 from underhood.results.architectures import ARCHITECTURE_NAMES
 
 # By architecture; two layers have the same colour, dashed.
@@ -12,7 +12,6 @@ COLOURS = (0, 7, 5, 1, 4, 2, 6)
 
 
 def label_of(place: int, depth: int) -> str:
-    """Return the name of an architecture with its depth."""
     return ARCHITECTURE_NAMES[place] + ("" if depth == 1 else f", {depth} layers")
 
 
@@ -27,9 +26,8 @@ def quartile_plot(arrays: Arrays, against: str, measure: str, title: str) -> Plo
             if not counts.size:
                 continue
             losses = [arrays[measure][which & (arrays[against] == count)] for count in counts]
-            low, middle, high = np.array(
-                [np.quantile(values, (0.25, 0.5, 0.75)) for values in losses]
-            ).T
+            quartiles = [np.quantile(values, (0.25, 0.5, 0.75)) for values in losses]
+            low, middle, high = np.transpose(quartiles)
             # A band needs neighbours; a single width shows its quartiles as a bar.
             mark = "both" if len(counts) > 1 else "points"
             label = label_of(place, depth)
@@ -43,27 +41,18 @@ def quartile_plot(arrays: Arrays, against: str, measure: str, title: str) -> Plo
 
 def comparison_figure(arrays: Arrays, result: Json) -> Figure:
     """Show figure4a or figure4b: one task, all architectures."""
-    steps, curves = thinned(arrays["curve_steps"], arrays["curves"])
-    columns = (arrays[name].tolist() for name in ("architecture", "depth", "width"))
-    students = zip(curves, *columns, strict=True)
-    training = tuple(
-        Series(
-            label_of(place, depth),
-            steps,
-            curve,
-            colour=COLOURS[place],
-            dashed=depth == 2,
-            faint=True,
-        )
-        for curve, place, depth, width in students
-        if width == np.max(arrays["width"][arrays["depth"] == depth])
+    depths, widths = arrays["depth"], arrays["width"]
+    widest = widths == [np.max(widths[depths == depth]) for depth in depths]
+    students = zip(arrays["architecture"][widest].tolist(), depths[widest].tolist(), strict=True)
+    looks = [(label_of(place, depth), COLOURS[place], depth == 2) for place, depth in students]
+    training = training_plot(
+        arrays["curve_steps"], arrays["curves"][widest], looks, " of the largest width", faint=True
     )
-    title = "Loss of every student of the largest width"
     return Figure(
         (
             quartile_plot(arrays, "width", "validation", "Against width"),
             quartile_plot(arrays, "parameters", "validation", "Against parameters"),
-            Plot(title, UPDATES, TRAINING_LOSS, training),
+            training,
         ),
         "Medians over seeds with quartiles as bands; two layers are dashed. Lower is better.",
     )
@@ -72,15 +61,14 @@ def comparison_figure(arrays: Arrays, result: Json) -> Figure:
 def both_tasks_figure(arrays: Arrays, result: Json) -> Figure:
     """Show figure6: both tasks, training and validation."""
     plots = []
-    for task in ("teacher-student", "regression"):
-        prefix = f"{task}/"
+    for task in ("teacher-student/", "regression/"):
         columns = {
-            name.removeprefix(prefix): array
+            name.removeprefix(task): array
             for name, array in arrays.items()
-            if name.startswith(prefix)
+            if name.startswith(task)
         }
         for measure in ("training", "validation"):
-            title = f"{task.capitalize()}, {measure}"
+            title = f"{task[:-1].capitalize()}, {measure}"
             plots.append(quartile_plot(columns, "parameters", measure, title))
     return Figure(
         tuple(plots),

@@ -1,6 +1,6 @@
 """Block pictures for print: matrices in blue and red with the roles of rows and columns."""
 
-from collections.abc import Iterator
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,11 +39,10 @@ def draw_pictures(band: "SubFigure", chart: Matrices | Film) -> None:
         shapes = [max(width, 0.12 * sum(shapes)) for width in shapes]
     else:
         picked = np.unique(np.linspace(0, len(chart.frames) - 1, FRAMES).astype(int))
+        shown = [(chart.names[t], chart.frames[t][row]) for row in (1, 2) for t in picked]
         panels = [
-            replace(panel, title=chart.names[t], rows=((panel.title, panel.values.shape[0]),))
-            for row in (1, 2)
-            for t in picked
-            for panel in [chart.frames[t][row]]
+            replace(panel, title=name, rows=((panel.title, len(panel.values)),))
+            for name, panel in shown
         ]
         across, largest, shapes = len(picked), greatest(panels), [1] * len(picked)
     if len(panels) > MANY:
@@ -84,29 +83,24 @@ def draw_matrix(axis: "Axes", panel: Matrix, largest: float | None) -> None:
     # Ticks would take most of the time, and there is nothing to measure.
     axis.set_axis_off()
     rows, columns = panel.values.shape
+    right, bottom = columns - 0.5, rows - 0.5
     frame: Json = {"color": "black", "linewidth": 0.4, "clip_on": False}
-    axis.plot(
-        [-0.5, columns - 0.5, columns - 0.5, -0.5, -0.5],
-        [-0.5, -0.5, rows - 0.5, rows - 0.5, -0.5],
-        **frame,
-    )
+    axis.plot([-0.5, right, right, -0.5, -0.5], [-0.5, -0.5, bottom, bottom, -0.5], **frame)
     axis.set_title(f"{panel.title} ±{reach:.2g}".strip(), fontsize=6, pad=2)
     beside: Json = {"textcoords": "offset points", "fontsize": 5, "annotation_clip": False}
     for name, start, end in spans(panel.rows):
         middle = (-0.5, (start + end) / 2 - 0.5)
         axis.annotate(name, middle, (-2, 0), rotation=90, ha="right", va="center", **beside)
         if start:
-            axis.plot([-0.5, columns - 0.5], [start - 0.5] * 2, **frame)
+            axis.plot([-0.5, right], [start - 0.5] * 2, **frame)
     for name, start, end in spans(panel.columns):
-        middle = ((start + end) / 2 - 0.5, rows - 0.5)
+        middle = ((start + end) / 2 - 0.5, bottom)
         axis.annotate(name, middle, (0, -2), ha="center", va="top", **beside)
         if start:
-            axis.plot([start - 0.5] * 2, [-0.5, rows - 0.5], **frame)
+            axis.plot([start - 0.5] * 2, [-0.5, bottom], **frame)
 
 
-def spans(groups: Groups) -> Iterator[tuple[str, int, int]]:
-    """Yield the name of each group, and where it starts and ends."""
-    start = 0
-    for name, count in groups:
-        yield name, start, start + count
-        start += count
+def spans(groups: Groups) -> list[tuple[str, int, int]]:
+    """Return the name of each group, and where it starts and ends."""
+    ends = list(itertools.accumulate(count for _, count in groups))
+    return [(name, end - count, end) for (name, count), end in zip(groups, ends, strict=True)]

@@ -9,7 +9,7 @@ from underhood.report.charts import Figure, NoFigure
 from underhood.report.drawing import FORMATS, draw
 from underhood.report.figures import figure_of
 from underhood.report.page import MARK, page_text
-from underhood.results.files import RESULT, Entry, Results
+from underhood.results.files import RESULT, Results
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,16 @@ def build(
         try:
             figure = figure_of(entry.folder, entry.result)
             if for_print and (renew is None or (name in renew and outdated(entry.folder))):
-                title = f"{name} ({entry.result['scale']} scale)"
-                drawn += draw(figure_folder(entry, output, beside), figure, title)
+                apart = output.parent / f"{output.stem}_figures" / entry.folder.name
+                folder = entry.folder if beside else apart
+                folder.mkdir(parents=True, exist_ok=True)
+                drawn += draw(folder, figure, f"{name} ({entry.result['scale']} scale)")
             figures[name] = figure
         except NoFigure as reason:
             without[name] = str(reason)
     text = page_text(results, figures, without).encode()
     write_atomically(output, text)
     return BuiltReport(output, len(text), tuple(drawn), without)
-
-
-def figure_folder(entry: Entry, output: Path, beside: bool) -> Path:
-    """Return the folder of a result's figures, and make it if need be."""
-    if beside:
-        return entry.folder
-    folder = output.parent / f"{output.stem}_figures" / entry.folder.name
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def outdated(folder: Path) -> bool:

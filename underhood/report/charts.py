@@ -15,16 +15,7 @@ import numpy as np
 from underhood.common.files import Json
 
 # Okabe and Ito's colours, without the yellow that white paper swallows.
-PALETTE = (
-    "#000000",
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#e69f00",
-    "#777777",
-)
+PALETTE = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777")
 Groups = tuple[tuple[str, int], ...]
 
 
@@ -68,8 +59,6 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """Series over two axes."""
-
     title: str
     x: Axis
     y: Axis
@@ -134,14 +123,12 @@ def alt_text(chart: Chart) -> str:
         lines = [f"{line.label} at {line.at:.3g}" for line in chart.lines]
         return text + (f"; lines: {shortened(lines)}." if lines else ".")
     panels = chart.panels if isinstance(chart, Matrices) else chart.frames[0]
-    text = shortened(
-        [
-            f"{panel.title or 'panel'} ({' by '.join(map(str, panel.values.shape))})"
-            for panel in panels
-        ]
-    )
+    names = [
+        f"{panel.title or 'panel'} ({' by '.join(map(str, panel.values.shape))})"
+        for panel in panels
+    ]
     frames = f", in {len(chart.frames)} frames" if isinstance(chart, Film) else ""
-    return f"{chart.title}: {text}{frames}."
+    return f"{chart.title}: {shortened(names)}{frames}."
 
 
 def shortened(names: list[str], most: int = 12) -> str:
@@ -168,30 +155,24 @@ def encode_chart(chart: Chart) -> Json:
             ],
         }
     if isinstance(chart, Matrices):
-        return common | {
-            "kind": "matrices",
-            "across": chart.across,
-            "together": chart.together,
-            "panels": [encode_matrix(panel) for panel in chart.panels],
-        }
-    return common | {
-        "kind": "film",
-        "names": list(chart.names),
-        "frames": [[encode_matrix(panel) for panel in frame] for frame in chart.frames],
-    }
+        panels = [encode_matrix(panel) for panel in chart.panels]
+        return common | {**vars(chart), "kind": "matrices", "panels": panels}
+    frames = [[encode_matrix(panel) for panel in frame] for frame in chart.frames]
+    return common | {"kind": "film", "names": list(chart.names), "frames": frames}
 
 
 def encode_matrix(matrix: Matrix) -> Json:
-    rows, columns = matrix.values.shape
     values = short_numbers(matrix.values, 3)
-    return {**vars(matrix), "shape": [rows, columns], "values": values}
+    return {**vars(matrix), "shape": list(matrix.values.shape), "values": values}
 
 
 def short_numbers(values: np.ndarray, digits: int = 5) -> list[float | int | None]:
     """Return numbers with so many significant digits; None for those that are not finite."""
-    short: list[float | int | None] = []
-    for value in np.asarray(values, float).ravel():
-        number = float(f"{value:.{digits}g}") if np.isfinite(value) else None
-        whole = number is not None and number == int(number) and abs(number) < 1e15
-        short.append(int(number) if number is not None and whole else number)
-    return short
+
+    def short(value: float) -> float | int | None:
+        if not np.isfinite(value):
+            return None
+        number = float(f"{value:.{digits}g}")
+        return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+    return [short(value) for value in np.asarray(values, float).ravel()]

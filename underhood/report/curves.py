@@ -8,11 +8,10 @@ from underhood.common.files import Json
 from underhood.report.charts import Axis, Figure, Line, Plot, Series
 
 Arrays = dict[str, np.ndarray]
+# Name, colour, and whether it is dashed.
+Look = tuple[str, int, bool]
 
 POINTS = 150
-UPDATES, TRAINING_LOSS = Axis("updates"), Axis("training loss", log=True)
-
-
 # What table1's numbers are called in figures.
 NUMBER_LABELS = {
     "loss": "loss",
@@ -22,31 +21,38 @@ NUMBER_LABELS = {
 }
 
 
-def thinned(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return at most POINTS of each curve."""
-    kept = np.unique(np.linspace(0, len(steps) - 1, min(POINTS, len(steps))).astype(int))
-    return steps[kept], losses[..., kept]
-
-
 def median_and_range(
-    groups: Iterable[Sequence[float] | np.ndarray],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return median, lowest and highest of each group; NaN for an empty group."""
+    name: str, x: np.ndarray, groups: Iterable[Sequence[float] | np.ndarray], mark: str, colour: int
+) -> Series:
+    """Return medians with the range from lowest to highest; NaN for an empty group."""
     filled = [group if len(group) else [np.nan] for group in groups]
     medians, lowest, highest = (
         np.array([measure(group) for group in filled]) for measure in (np.median, np.min, np.max)
     )
-    return medians, lowest, highest
+    return Series(name, x, medians, lowest, highest, mark, colour)
+
+
+def training_plot(
+    steps: np.ndarray,
+    losses: np.ndarray,
+    looks: Iterable[Look],
+    more: str = "",
+    faint: bool = False,
+) -> Plot:
+    """Plot training loss against updates, at most POINTS of each curve; `more` ends the title."""
+    kept = np.unique(np.linspace(0, len(steps) - 1, min(POINTS, len(steps))).astype(int))
+    series = tuple(
+        Series(name, steps[kept], curve[kept], colour=colour, dashed=dashed, faint=faint)
+        for (name, colour, dashed), curve in zip(looks, losses, strict=True)
+    )
+    axes = Axis("updates"), Axis("training loss", log=True)
+    return Plot(f"Loss of every student{more}", *axes, series)
 
 
 def loss_curves(arrays: Arrays) -> Plot:
-    """Plot training loss against updates, a line for every student."""
-    steps, curves = thinned(arrays["steps"], arrays["losses"])
-    series = tuple(
-        Series(f"seed {seed}", steps, curve, colour=seed % 8, dashed=seed >= 8)
-        for seed, curve in enumerate(curves)
-    )
-    return Plot("Loss of every student", UPDATES, TRAINING_LOSS, series)
+    """Plot training loss against updates, a line for every seed."""
+    looks = ((f"seed {seed}", seed % 8, seed >= 8) for seed in range(len(arrays["losses"])))
+    return training_plot(arrays["steps"], arrays["losses"], looks)
 
 
 def spectrum(decay: np.ndarray) -> Plot:
@@ -72,18 +78,14 @@ def stages_figure(arrays: Arrays, result: Json) -> Figure:
             for stage in stages
         ]
         label = NUMBER_LABELS.get(name, name)
-        series.append(Series(label, x, *median_and_range(groups), mark="points", colour=colour))
+        series.append(median_and_range(label, x, groups, "points", colour))
         if isinstance(paper, int | float):
             level = np.full(len(stages), float(paper))
             series.append(Series(f"{label}, paper", x, level, colour=colour, dashed=True))
-    stage_plot = Plot(
-        "The paper's four numbers at every stage",
-        Axis("stage", names=stages),
-        Axis("value, lower is better", log=True),
-        tuple(series),
-    )
+    axes = Axis("stage", names=stages), Axis("value, lower is better", log=True)
+    plot = Plot("The paper's four numbers at every stage", *axes, tuple(series))
     return Figure(
-        (stage_plot, loss_curves(arrays), spectrum(arrays["decay"])),
+        (plot, loss_curves(arrays), spectrum(arrays["decay"])),
         "Medians over students, with the range from lowest to highest. Dashed: the paper's "
         "numbers. Below: training losses, and λ after training; a neuron with λ = 1 never "
         "forgets, one with λ = 0 holds the present token only.",
@@ -106,30 +108,19 @@ def sizes_figure(arrays: Arrays, result: Json) -> Figure:
             Series("students", count, losses, mark="points", colour=7, faint=True)
             for losses in values.T
         )
-        medians = median_and_range(losses[np.isfinite(losses)] for losses in values)
-        plots.append(
-            Plot(
-                title,
-                Axis(label),
-                Axis("excess loss / scale of the task", log=True),
-                (*cloud, Series("median, from lowest to highest", count, *medians, mark="both")),
-                (Line("theory", theory, True), Line("twice that", 2 * theory, True)),
-            )
-        )
-    steps, curves = thinned(arrays["steps"], arrays["losses"])
-    training = tuple(
-        Series(
-            f"{n} neurons" if n == m else f"{n} neurons, {m} gate outputs",
-            steps,
-            curve,
-            colour=place % 8,
-            dashed=place >= 8,
-        )
+        finite = [losses[np.isfinite(losses)] for losses in values]
+        medians = median_and_range("median, from lowest to highest", count, finite, "both", 0)
+        lines = Line("theory", theory, True), Line("twice that", 2 * theory, True)
+        axes = Axis(label), Axis("excess loss / scale of the task", log=True)
+        plots.append(Plot(title, *axes, (*cloud, medians), lines))
+    looks = [
+        (f"{n} neurons" + ("" if n == m else f", {m} gate outputs"), place % 8, place >= 8)
         for place, (n, m) in enumerate(size)
-        for curve in curves.reshape(len(size), -1, curves.shape[-1])[place]
-    )
+    ]
+    seeds = len(arrays["losses"]) // len(size)
+    of_students = (look for look in looks for _ in range(seeds))
     return Figure(
-        (*plots, Plot("Loss of every student", UPDATES, TRAINING_LOSS, training)),
+        (*plots, training_plot(arrays["steps"], arrays["losses"], of_students)),
         "Every point is a student. Left of the first vertical line theory allows no exact "
         "solution; the paper says that around the second one every student has found it. Excesses "
         "below 1e-12 are noise of the evaluation and shown as 1e-12.",
@@ -138,12 +129,11 @@ def sizes_figure(arrays: Arrays, result: Json) -> Figure:
 
 def monomial(powers: np.ndarray, half: int) -> str:
     """Return x₁²y₁ in letters that every font has; the first `half` powers are those of x."""
-    names = [f"x{i + 1}" for i in range(half)] + [f"y{i + 1}" for i in range(len(powers) - half)]
-    parts = [
-        name if power == 1 else f"{name}^{int(power)}"
-        for name, power in zip(names, powers, strict=True)
-        if power
-    ]
+    parts = []
+    for i, power in enumerate(powers):
+        name = f"x{i + 1}" if i < half else f"y{i - half + 1}"
+        if power:
+            parts.append(name if power == 1 else f"{name}^{int(power)}")
     return " ".join(parts) or "1"
 
 
@@ -154,19 +144,14 @@ def coefficients_figure(arrays: Arrays, result: Json) -> Figure:
     order = np.argsort(-largest, kind="stable")[:12]
     x = np.arange(len(order))
     names = tuple(monomial(powers[place], powers.shape[1] // 2) for place in order)
-    series = [Series("one gradient step", x, step[order], mark="bars", colour=7)]
-    for label, colour, name in (
-        ("learned", 2, "coefficients"),
-        ("learned, query's y zero", 1, "at_query"),
-    ):
-        medians = median_and_range(arrays[name][:, order].T)
-        series.append(Series(label, x, *medians, mark="points", colour=colour))
-    bars = Plot(
-        "The largest coefficients of the first output",
-        Axis("monomial", names=names),
-        Axis("coefficient"),
-        tuple(series),
+    at_query = arrays["at_query"][:, order].T
+    series = (
+        Series("one gradient step", x, step[order], mark="bars", colour=7),
+        median_and_range("learned", x, learned[:, order].T, "points", 2),
+        median_and_range("learned, query's y zero", x, at_query, "points", 1),
     )
+    axes = Axis("monomial", names=names), Axis("coefficient")
+    bars = Plot("The largest coefficients of the first output", *axes, series)
     return Figure(
         (bars, loss_curves(arrays), spectrum(arrays["decay"])),
         "The polynomial that students compute on one token [x; y]: medians, with the range over "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from underhood.common.files import write_atomically
+from underhood.common.files import Json, write_atomically
 from underhood.report.blocks import WIDTH, draw_pictures, tallest
 from underhood.report.charts import PALETTE, Chart, Figure, Film, NoFigure, Plot, Series
 
@@ -48,8 +48,8 @@ METADATA: dict[str, dict[str, Any]] = {
 }
 # At most so many values of a logarithmic axis, each so many times the last, have a tick each.
 FEW_TICKS, TICKS_APART, MARGIN = 8, 1.5, 1.3
-# A plot with more names than this has no legend.
-LEGEND = 20
+# A plot with more names than this has no legend; at most so many names of an axis stand upright.
+LEGEND, FEW_NAMES = 20, 4
 
 
 def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
@@ -59,7 +59,7 @@ def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    files: dict[str, bytes] = {}
+    files = []
     with plt.rc_context(PRINT_STYLE), warnings.catch_warnings():
         # About empty axes and the like; real problems are raised.
         warnings.simplefilter("ignore")
@@ -69,17 +69,17 @@ def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
             page.draw_without_rendering()
             page.set_layout_engine(None)
             for kind in FORMATS:
-                file = io.BytesIO()
-                page.savefig(file, format=kind, dpi=150, metadata=METADATA[kind])
-                files[f"figure.{kind}"] = file.getvalue()
+                files.append(io.BytesIO())
+                page.savefig(files[-1], format=kind, dpi=150, metadata=METADATA[kind])
         except Exception as error:
             # Arrays from elsewhere can be wrong in any way.
             raise NoFigure(f"it cannot be drawn ({type(error).__name__}: {error})") from error
         finally:
             plt.close("all")
-    for name, contents in files.items():
-        write_atomically(folder / name, contents)
-    return [folder / name for name in files]
+    paths = [folder / f"figure.{kind}" for kind in FORMATS]
+    for path, file in zip(paths, files, strict=True):
+        write_atomically(path, file.getvalue())
+    return paths
 
 
 def lay_out(figure: Figure, title: str) -> "matplotlib.figure.Figure":
@@ -98,14 +98,14 @@ def lay_out(figure: Figure, title: str) -> "matplotlib.figure.Figure":
     page.suptitle(title, fontsize=8)
     bands = page.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
     for band, row in zip(bands, rows, strict=True):
-        plots = [chart for chart in row if isinstance(chart, Plot)]
-        if isinstance(row[0], Plot):
-            axes = band.subplots(1, len(plots), squeeze=False)[0]
-            for axis, chart in zip(axes, plots, strict=True):
-                draw_plot(axis, chart)
-            draw_legends(band, axes, plots)
-        else:
+        if not isinstance(row[0], Plot):
             draw_pictures(band, row[0])
+            continue
+        plots = [chart for chart in row if isinstance(chart, Plot)]
+        axes = band.subplots(1, len(plots), squeeze=False)[0]
+        for axis, chart in zip(axes, plots, strict=True):
+            draw_plot(axis, chart)
+        draw_legends(band, axes, plots)
     return page
 
 
@@ -143,14 +143,11 @@ def draw_plot(axis: "Axes", chart: Plot) -> None:
     if chart.y.log:
         axis.set_yscale("log")
         label_powers(axis.yaxis)
-    if chart.x.names:
-        many = len(chart.x.names) > 4
-        axis.set_xticks(
-            range(len(chart.x.names)),
-            chart.x.names if many else [textwrap.fill(name, 16) for name in chart.x.names],
-            rotation=40 if many else 0,
-            ha="right" if many else "center",
-        )
+    names = chart.x.names
+    if len(names) > FEW_NAMES:
+        axis.set_xticks(range(len(names)), names, rotation=40, ha="right")
+    elif names:
+        axis.set_xticks(range(len(names)), [textwrap.fill(name, 16) for name in names])
 
 
 def draw_legends(
@@ -165,16 +162,10 @@ def draw_legends(
         if same:
             band.legend(handles, labels, loc="outside lower center", frameon=False, ncols=4)
             return
-        names = chart.x.names
-        lower = 0.2 if not names else 0.32 if len(names) <= 4 else 0.6
-        axis.legend(
-            handles,
-            labels,
-            frameon=False,
-            ncols=2 if max(map(len, labels)) > 24 else 3,
-            loc="upper center",
-            bbox_to_anchor=(0.5, -lower),
-        )
+        names, columns = chart.x.names, 2 if max(map(len, labels)) > 24 else 3
+        below = 0.5, -(0.2 if not names else 0.32 if len(names) <= FEW_NAMES else 0.6)
+        where: Json = {"loc": "upper center", "bbox_to_anchor": below}
+        axis.legend(handles, labels, frameon=False, ncols=columns, **where)
 
 
 def label_powers(side: "AxisSide") -> None:
@@ -189,7 +180,6 @@ def label_powers(side: "AxisSide") -> None:
 
 
 def tick_text(value: float) -> str:
-    """Return a tick in few characters."""
     if 1e-3 <= value < 1e5:
         return f"{value:g}"
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
@@ -197,26 +187,23 @@ def tick_text(value: float) -> str:
 
 def draw_series(axis: "Axes", series: Series, label: str | None) -> None:
     """Draw a line, points or bars, and the band around them."""
-    colour = PALETTE[series.colour]
-    style = "--" if series.dashed else "-"
-    alpha = 0.5 if series.faint else 1.0
+    colour, x, y, low, high = PALETTE[series.colour], series.x, series.y, series.low, series.high
     if series.mark == "bars":
-        axis.bar(series.x, series.y, color=colour, alpha=0.35, label=label)
+        axis.bar(x, y, color=colour, alpha=0.35, label=label)
         return
-    if series.low is not None and series.high is not None:
+    if low is not None and high is not None:
         if series.mark == "points":
-            spread = np.abs(np.stack([series.y - series.low, series.high - series.y]))
-            axis.errorbar(series.x, series.y, spread, fmt="none", ecolor=colour, elinewidth=0.7)
+            spread = np.abs(np.stack([y - low, high - y]))
+            axis.errorbar(x, y, spread, fmt="none", ecolor=colour, elinewidth=0.7)
         else:
-            axis.fill_between(
-                series.x, series.low, series.high, color=colour, alpha=0.12, linewidth=0
-            )
+            axis.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+    style = "--" if series.dashed else "-"
     axis.plot(
-        series.x,
-        series.y,
+        x,
+        y,
         color=colour,
         label=label,
-        alpha=alpha,
+        alpha=0.5 if series.faint else 1.0,
         linestyle="none" if series.mark == "points" else style,
         linewidth=0.6 if series.faint else 0.9,
         marker=None if series.mark == "line" else MARKERS[series.colour],

@@ -1,5 +1,7 @@
 """Figures of constructions: errors that should be rounding, and the best gradient step."""
 
+import itertools
+
 import numpy as np
 
 from underhood.common.files import Json
@@ -19,44 +21,30 @@ def layers_figure(arrays: Arrays, result: Json) -> Figure:
         f"{length} tokens": [float(row[f"error, T={length}"]) for row in rows]
         for length in (32, 256)
     }
-    title, x = (
-        "Largest error of the compiled network",
-        Axis("network / what it implements", names=names),
-    )
-    plot = Plot(title, x, ERROR, error_points(errors), (Line("limit", 1e-9),))
+    title, x = "Largest error of the compiled network", "network / what it implements"
+    plot = error_plot(title, Axis(x, names=names), errors, 1e-9)
     return Figure((plot,), "Every pair that can be built, compiled for random sources and run.")
 
 
-def error_points(errors: dict[str, list[float]]) -> tuple[Series, ...]:
-    """Return errors, by the name of their series, as points at 0, 1, 2, …"""
-    return tuple(
-        Series(
-            name,
-            np.arange(len(values)),
-            np.maximum(values, LEAST_ERROR),
-            mark="points",
-            colour=colour,
-        )
-        for colour, (name, values) in enumerate(errors.items(), 1)
-    )
+def error_plot(title: str, x: Axis, errors: dict[str, list[float]], limit: float) -> Plot:
+    """Plot errors, by the name of their series, as points at 0, 1, 2, …"""
+    series = []
+    for colour, (name, values) in enumerate(errors.items(), 1):
+        places, heights = np.arange(len(values)), np.maximum(values, LEAST_ERROR)
+        series.append(Series(name, places, heights, mark="points", colour=colour))
+    return Plot(title, x, ERROR, tuple(series), (Line("limit", limit),))
 
 
 def lstm_figure(arrays: Arrays, result: Json) -> Figure:
     """Show lstm_weights: truncation falls with a power of ε, then rounding takes over."""
-    series = tuple(
-        Series(
-            f"{row['table']}, order {row['order']}",
-            arrays["epsilon"],
-            np.maximum(errors, LEAST_ERROR),
-            mark="both",
-            colour=(1, 5, 3, 2, 6, 4)[place % 6],
-            dashed="two" in str(row["table"]),
-        )
-        for place, (row, errors) in enumerate(zip(result["rows"], arrays["errors"], strict=True))
-    )
+    colours, series = itertools.cycle((1, 5, 3, 2, 6, 4)), []
+    for row, errors in zip(result["rows"], arrays["errors"], strict=True):
+        name, dashed = f"{row['table']}, order {row['order']}", "two" in str(row["table"])
+        y, colour = np.maximum(errors, LEAST_ERROR), next(colours)
+        series.append(Series(name, arrays["epsilon"], y, mark="both", colour=colour, dashed=dashed))
     title = "Error against the scale of the small weights"
     return Figure(
-        (Plot(title, Axis("ε", log=True), ERROR, series),),
+        (Plot(title, Axis("ε", log=True), ERROR, tuple(series)),),
         "On the right the nonlinearities' error falls as the second, fourth and sixth power of "
         "ε; on the left rounding grows. The compiler chooses the lowest point.",
     )
@@ -67,7 +55,7 @@ def reverse_figure(arrays: Arrays, result: Json) -> Figure:
     names = {"linear RNN, one head": "linear", "gated RNN, two layers": "gated"}
     errors = {label: arrays[name].tolist() for label, name in names.items()}
     title = "Error of attention against the RNN it implements"
-    plot = Plot(title, Axis("network"), ERROR, error_points(errors), (Line("limit", 1e-12),))
+    plot = error_plot(title, Axis("network"), errors, 1e-12)
     return Figure((plot,), "Every point is a random network, run on a fresh sequence in float64.")
 
 

@@ -17,18 +17,10 @@ from underhood.report.charts import Chart, Figure, alt_text, encode_chart, short
 from underhood.report.terminal import columns_of, number_text
 from underhood.results.claims import CLAIMS, Claim
 from underhood.results.files import Results
-from underhood.results.verdicts import (
-    BETTER,
-    DIFFERS,
-    HOLDS,
-    NOT_JUDGED,
-    NOT_RUN,
-    REFUTED,
-    REPRODUCED,
-)
+from underhood.results.verdicts import FAILS, HOLDS, NOT_JUDGED, NOT_RUN
 
 # How a verdict looks where colour is not enough.
-SIGNS = {BETTER: "▲", REPRODUCED: "✓", DIFFERS: "≠", REFUTED: "✗"}
+SIGNS = dict(zip((*HOLDS, *FAILS), "▲✓≠✗", strict=True))
 MARK = "<!-- underhood report -->"
 
 
@@ -77,12 +69,8 @@ def page_text(results: Results, figures: dict[str, Figure], without: dict[str, s
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"shown": number_text, "described": alt_text}
-    raw = {
-        "mark": MARK,
-        "style": style(),
-        "script": script(),
-        "charts": script_json([encode_chart(chart) for chart in charts]),
-    }
+    encoded = script_json([encode_chart(chart) for chart in charts])
+    raw = {"mark": MARK, "style": style(), "script": script(), "charts": encoded}
     return environment.from_string(asset("page.html")).render(
         **{name: markupsafe.Markup(text) for name, text in raw.items()},
         policy=policy(),
@@ -94,7 +82,6 @@ def page_text(results: Results, figures: dict[str, Figure], without: dict[str, s
         found=what_we_found,
         columns=columns_of,
         provenance=origin_of,
-        command=command,
         totals=Counter(part.result["verdict"] if part.result else NOT_RUN for part in parts),
         scales=sorted({part.result["scale"] for part in parts if part.result}),
     )
@@ -125,7 +112,7 @@ def what_we_found(result: Json) -> str:
         return "Nothing was judged: too few seeds or steps for a verdict."
     holding = sum(number["verdict"] in HOLDS for number in judged)
     text = f"{holding} of {len(judged)} judged numbers hold"
-    for verdict in (DIFFERS, REFUTED):
+    for verdict in FAILS:
         names = [number["name"] for number in judged if number["verdict"] == verdict]
         text += f"; {verdict}: {shortened(names, 6)}" if names else ""
     left = len(numbers) - len(judged)
@@ -151,9 +138,3 @@ def origin_of(result: Json) -> list[tuple[str, str]]:
             words += [f"commit {run.get('commit')}"] if run.get("commit") else []
             pairs.append(("trained", ", ".join(str(word) for word in words if word)))
     return [(name, number_text(value)) for name, value in pairs if value not in (None, "")]
-
-
-def command(claim: Claim, result: Json | None) -> str:
-    """Return the command that redoes a claim."""
-    scale = result["scale"] if result else "quick"
-    return f"underhood reproduce {claim.name} --scale {scale}"

@@ -40,55 +40,59 @@ def number_text(value: Cell) -> str:
 
 
 def verdict_text(verdict: str) -> Text:
-    """Return a verdict in its colour."""
     return Text(verdict, style=VERDICT_STYLES.get(verdict, ""))
 
 
-def new_table(columns: Iterable[str], right: Iterable[str]) -> Table:
-    """Return an empty table; the columns in `right` are flushed right."""
+def table_of(
+    columns: Iterable[str], right: Iterable[str], rows: Iterable[Iterable[Cell | Text]]
+) -> Table:
+    """Return rows of cells as a table; the columns in `right` are flushed right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left")
+    for row in rows:
+        cells = (cell if isinstance(cell, Text) else Text(number_text(cell)) for cell in row)
+        table.add_row(*cells)
     return table
 
 
 def verdict_table(results: Iterable[Json]) -> Table:
     """Return every number of every result: paper's, ours, rule, verdict."""
     columns = ("experiment", "number", "paper", "ours", "rule", "scale", "seeds", "verdict")
-    table = new_table(columns, ("paper", "ours", "seeds"))
-    for result in results:
-        for i, number in enumerate(result["numbers"]):
-            name = result["experiment"] if i == 0 else ""
-            cells = [name, *(number.get(field) for field in ("name", "paper", "value", "rule"))]
-            cells += [result["scale"], number.get("seeds")]
-            verdict = verdict_text(str(number.get("verdict", NOT_RUN)))
-            table.add_row(*(Text(number_text(cell)) for cell in cells), verdict)
-    return table
+    rows = [
+        (
+            "" if place else result["experiment"],
+            *(number.get(field) for field in ("name", "paper", "value", "rule")),
+            result["scale"],
+            number.get("seeds"),
+            verdict_text(str(number.get("verdict", NOT_RUN))),
+        )
+        for result in results
+        for place, number in enumerate(result["numbers"])
+    ]
+    return table_of(columns, ("paper", "ours", "seeds"), rows)
 
 
 def summary_table(results: Iterable[Json], names: Iterable[str]) -> Table:
     """Return a verdict per experiment and in total; what has no result was not run."""
     by_name = {result["experiment"]: result for result in results}
-    table = new_table(("experiment", "scale", "seeds", "numbers", "verdict"), ("seeds",))
-    totals: Counter[str] = Counter()
-    for name in names:
-        result = by_name.get(name) or {"scale": "", "numbers": [], "verdict": NOT_RUN}
-        totals[result["verdict"]] += 1
+    not_run: Json = {"scale": "", "numbers": [], "verdict": NOT_RUN}
+    chosen = {name: by_name.get(name, not_run) for name in names}
+    rows = []
+    for name, result in chosen.items():
         seeds = result.get("provenance", {}).get("seeds")
-        table.add_row(
-            Text(name),
-            Text(result["scale"]),
-            str(len(seeds) if isinstance(seeds, list) and seeds else ""),
-            Text(counted(Counter(number["verdict"] for number in result["numbers"]))),
-            verdict_text(result["verdict"]),
-        )
+        count = len(seeds) if isinstance(seeds, list) and seeds else ""
+        words = count, counted(result["numbers"]), verdict_text(result["verdict"])
+        rows.append((name, result["scale"], *words))
+    table = table_of(("experiment", "scale", "seeds", "numbers", "verdict"), ("seeds",), rows)
     table.add_section()
-    table.add_row("in total", "", "", Text(f"experiments: {counted(totals)}"), "")
+    table.add_row("in total", "", "", Text(f"experiments: {counted(chosen.values())}"), "")
     return table
 
 
-def counted(counts: Counter[str]) -> str:
-    """Return counts in words: 3 reproduced, 1 differs."""
+def counted(judged: Iterable[Json]) -> str:
+    """Return the verdicts of numbers or results in words: 3 reproduced, 1 differs."""
+    counts = Counter(entry["verdict"] for entry in judged)
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 
 
@@ -110,10 +114,7 @@ def plain_table(rows: list[Json]) -> Table:
     """Return rows as a table; columns with numbers are flushed right."""
     names = columns_of(rows)
     numeric = {name for row in rows for name in row if isinstance(row[name], int | float)}
-    table = new_table(names, numeric)
-    for row in rows:
-        table.add_row(*(Text(number_text(row.get(name))) for name in names))
-    return table
+    return table_of(names, numeric, [[row.get(name) for name in names] for row in rows])
 
 
 def picture(name: str, matrix: np.ndarray) -> RenderableType:
@@ -123,15 +124,13 @@ def picture(name: str, matrix: np.ndarray) -> RenderableType:
         return Text(f"{name}  {rows}×{columns}, all zero", style="bold")
     tall, wide = -(-rows // TALLEST), -(-columns // WIDEST)
     each = "" if tall == wide == 1 else f", one mark for {tall}×{wide} entries"
-    title = Text(f"{name}  {rows}×{columns}{each}", style="bold")
-    largest = float(np.max(np.abs(matrix), initial=0.0))
-    lines = [title]
+    largest = float(np.max(np.abs(matrix)))
+    lines = [Text(f"{name}  {rows}×{columns}{each}", style="bold")]
     for top in range(0, rows, tall):
         line = Text("  ")
         for left in range(0, columns, wide):
             block = matrix[top : top + tall, left : left + wide].ravel()
-            entry = float(block[np.argmax(np.abs(block))])
-            line.append(*mark(entry, largest))
+            line.append(*mark(float(block[np.argmax(np.abs(block))]), largest))
         lines.append(line)
     return Group(*lines)
 

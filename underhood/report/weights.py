@@ -15,15 +15,13 @@ MOST_KERNELS = 3
 
 
 def decays(arrays: Arrays, stage: str) -> np.ndarray:
-    """Return λ of a network."""
     return np.asarray(decay_from_nu(np.asarray(arrays[f"{stage}/nu"], float)))
 
 
 def role_groups(decay: np.ndarray) -> Groups:
     """Return the kinds of neighbouring neurons and their counts, in the order given."""
-    return tuple(
-        (kind, len(list(group))) for kind, group in itertools.groupby(kinds(decay).tolist())
-    )
+    groups = itertools.groupby(kinds(decay).tolist())
+    return tuple((kind, len(list(group))) for kind, group in groups)
 
 
 def memory_first(decay: np.ndarray) -> np.ndarray:
@@ -33,41 +31,36 @@ def memory_first(decay: np.ndarray) -> np.ndarray:
 
 def stage_pictures(arrays: Arrays, stage: str) -> Matrices:
     """Show all weights of one network, neurons sorted by λ."""
-    W = {
-        name: np.asarray(arrays[f"{stage}/{name}"], float)
+    in_m, in_x, out_m, out_x, D = (
+        np.asarray(arrays[f"{stage}/{name}"], float)
         for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "D")
-    }
+    )
     decay = decays(arrays, stage)
     order = memory_first(decay)
     neurons = role_groups(decay[order])
-    inputs: Groups = (("x", W["W_in_m"].shape[1] - 1), ("1", 1))
-    gates: Groups = (("gate outputs", W["W_out_m"].shape[0]),)
-    outputs: Groups = (("y", W["D"].shape[0]),)
-    return Matrices(
-        f"{stage.capitalize()}: {len(decay)} neurons, {W['D'].shape[1]} gate outputs",
-        (
-            Matrix("λ", decay[order][:, None], neurons),
-            Matrix("W_in_m", W["W_in_m"][order], neurons, inputs),
-            Matrix("W_in_x", W["W_in_x"][order], neurons, inputs),
-            Matrix("W_out_m", W["W_out_m"][:, order], gates, neurons),
-            Matrix("W_out_x", W["W_out_x"][:, order], gates, neurons),
-            Matrix("D", W["D"], outputs, gates),
-        ),
-        6,
+    inputs: Groups = (("x", in_m.shape[1] - 1), ("1", 1))
+    gates: Groups = (("gate outputs", len(out_m)),)
+    panels = (
+        Matrix("λ", decay[order][:, None], neurons),
+        Matrix("W_in_m", in_m[order], neurons, inputs),
+        Matrix("W_in_x", in_x[order], neurons, inputs),
+        Matrix("W_out_m", out_m[:, order], gates, neurons),
+        Matrix("W_out_x", out_x[:, order], gates, neurons),
+        Matrix("D", D, (("y", len(D)),), gates),
     )
+    title = f"{stage.capitalize()}: {len(decay)} neurons, {D.shape[1]} gate outputs"
+    return Matrices(title, panels, 6)
 
 
 def blocks_figure(arrays: Arrays, result: Json) -> Figure:
     """Show figure2: the weights at every stage, the kernel that merges, and memory as it fills."""
-    stages = [stage for stage in STAGES if f"{stage}/nu" in arrays]
-    charts: list[Chart] = [stage_pictures(arrays, stage) for stage in stages]
-    if arrays["merging"].size:
-        charts.append(merging_pictures(arrays))
-    if "memory/tokens" in arrays:
-        charts.append(memory_film(arrays))
-    charts.append(loss_curves(arrays))
+    charts: list[Chart] = [
+        stage_pictures(arrays, stage) for stage in STAGES if f"{stage}/nu" in arrays
+    ]
+    charts += [merging_pictures(arrays)] if arrays["merging"].size else []
+    charts += [memory_film(arrays)] if "memory/tokens" in arrays else []
     return Figure(
-        tuple(charts),
+        (*charts, loss_curves(arrays)),
         "Blue is positive, red negative, pale zero; every panel has its own scale. In the "
         "construction input gates write products of two inputs into memory (λ = 1) and single "
         "inputs, through the constant 1, into queries (λ = 0); every output gate multiplies a "
@@ -80,9 +73,8 @@ def merging_pictures(arrays: Arrays) -> Matrices:
     """Show gate outputs as outer products of what they read, and the kernel that they share."""
     neurons = role_groups(decays(arrays, "pruned"))
     gates, D = arrays["merging"], arrays["pruned/D"]
-    outer = np.einsum(
-        "ja,jb->jab", arrays["pruned/W_out_m"][gates], arrays["pruned/W_out_x"][gates]
-    )
+    m, x = arrays["pruned/W_out_m"][gates], arrays["pruned/W_out_x"][gates]
+    outer = np.einsum("ja,jb->jab", m, x)
     kernels = (outer + outer.transpose(0, 2, 1)) / 2
     panels = [
         Matrix(f"gate output {gate + 1}", kernel, neurons, neurons)
@@ -103,41 +95,35 @@ def merging_pictures(arrays: Arrays) -> Matrices:
 
 def memory_film(arrays: Arrays) -> Film:
     """Show key-values token by token: the attention's, the neurons', and their difference."""
-    attention, neurons = arrays["memory/attention"], arrays["memory/neurons"]
-    tokens = arrays["memory/tokens"]
-    values, keys = (("v", attention.shape[1]),), (("k", attention.shape[2]),)
+    parts = [arrays[f"memory/{name}"] for name in ("tokens", "attention", "neurons")]
+    axes = tuple(((name, count),) for name, count in zip("vk", parts[1].shape[1:], strict=True))
     frames = tuple(
         (
-            Matrix("token", tokens[t][:, None], (("x", tokens.shape[1]),)),
-            Matrix("attention", attention[t], values, keys),
-            Matrix("neurons", neurons[t], values, keys),
-            Matrix("difference", neurons[t] - attention[t], values, keys),
+            Matrix("token", token[:, None], (("x", len(token)),)),
+            Matrix("attention", attention, *axes),
+            Matrix("neurons", neurons, *axes),
+            Matrix("difference", neurons - attention, *axes),
         )
-        for t in range(len(attention))
+        for token, attention, neurons in zip(*parts, strict=True)
     )
-    names = tuple(f"token {t + 1} of {len(attention)}" for t in range(len(attention)))
-    return Film(
-        "Key-value memory Σ v kᵀ as it fills: attention's, and read from neurons", frames, names
-    )
+    names = tuple(f"token {t + 1} of {len(frames)}" for t in range(len(frames)))
+    title = "Key-value memory Σ v kᵀ as it fills: attention's, and read from neurons"
+    return Film(title, frames, names)
 
 
 def stored_figure(arrays: Arrays, result: Json) -> Figure:
     """Show recall_gated: what each neuron receives from every pair, and from every query."""
     decay = decays(arrays, "pruned")
-    received, asked = arrays["received"], arrays["received_by_query"]
+    received, order = arrays["received"], memory_first(decay)
     symbols = received.shape[1]
     axes: tuple[Groups, Groups] = ((("x", symbols),), (("y", symbols),))
-    order = memory_first(decay)
     pairs = tuple(Matrix(f"λ = {decay[place]:.2f}", received[place], *axes) for place in order)
-    neurons = role_groups(decay[order])
+    by_query, neurons = arrays["received_by_query"][order], role_groups(decay[order])
+    asked = Matrix("", by_query, neurons, (("x of the query", symbols),))
     return Figure(
         (
             Matrices("What a neuron receives from the pair (x, y)", pairs, 4),
-            Matrices(
-                "What neurons receive from a query",
-                (Matrix("", asked[order], neurons, (("x of the query", symbols),)),),
-                1,
-            ),
+            Matrices("What neurons receive from a query", (asked,), 1),
             loss_curves(arrays),
         ),
         "The student with the fewest neurons, after pruning. The paper's neuron receives v_x at "

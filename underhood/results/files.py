@@ -6,7 +6,6 @@ reports an unreadable file instead of raising. `finished_result` is stricter: it
 ours that lacks nothing, its arrays included.
 """
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,12 +62,9 @@ def write_result(result: Result, folder: Path) -> Json:
     arrays = {name: np.asarray(array, order="C") for name, array in result.arrays.items()}
     if arrays:
         write_atomically(path.parent / ARRAYS, safetensors.numpy.save(arrays))
-    contents = {
-        "format": FORMAT,
-        **vars(result),
-        "numbers": [dataclasses.asdict(number) for number in result.numbers],
-        "arrays": {name: list(array.shape) for name, array in arrays.items()},
-    }
+    numbers = [vars(number) for number in result.numbers]
+    shapes = {name: array.shape for name, array in arrays.items()}
+    contents = {"format": FORMAT, **vars(result), "numbers": numbers, "arrays": shapes}
     written: Json = plain_json(contents)
     text = json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False)
     write_atomically(path, text.encode() + b"\n")
@@ -144,8 +140,7 @@ class Results:
 
 def find(folder: Path) -> Results:
     """Read every NAME/result.json in a folder."""
-    entries: list[Entry] = []
-    unreadable: dict[str, str] = {}
+    entries, unreadable = [], {}
     for path in sorted(folder.glob(f"*/{RESULT}")):
         try:
             entries.append(Entry(path.parent, read_result(path)))
@@ -174,8 +169,7 @@ def read_result(path: Path, needed: Sequence[str] = NEEDED) -> Json:
     written = read.get("format", 0)
     if isinstance(written, int) and written > FORMAT:
         raise Unreadable(f"format {written}, and this version knows {FORMAT}: update underhood")
-    missing = [name for name in needed if name not in read]
-    if missing:
+    if missing := [name for name in needed if name not in read]:
         raise Unreadable(f"lacks {', '.join(missing)}")
 
     def typed(name: str, kind: type) -> Any:

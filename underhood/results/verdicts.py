@@ -15,8 +15,8 @@ NOT_JUDGED, NOT_RUN = "not judged", "not run"
 
 # An experiment's verdict is the first in this list that any of its numbers has.
 BY_WEIGHT = (DIFFERS, REFUTED, NOT_RUN, NOT_JUDGED, REPRODUCED, BETTER)
-# The claim holds.
-HOLDS = (BETTER, REPRODUCED)
+# The claim holds; and it does not.
+HOLDS, FAILS = (BETTER, REPRODUCED), (DIFFERS, REFUTED)
 
 
 def overall(verdicts: Iterable[str]) -> str:

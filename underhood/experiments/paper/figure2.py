@@ -29,14 +29,18 @@ from underhood.common.decay import kinds
 from underhood.common.files import Json
 from underhood.common.float64 import in_float64
 from underhood.experiments.paper.table1 import task_loss
-from underhood.experiments.protocols import students as protocol
-from underhood.experiments.protocols.students import Students, arrays_of, column, neuron_counts
+from underhood.experiments.protocols.students import (
+    Students,
+    arrays_of,
+    column,
+    neuron_counts,
+    teacher_students,
+)
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import equal, median_at_most
 from underhood.layers import GatedRNN
 from underhood.results.files import Number
 from underhood.tasks import TeacherStudent
-from underhood.training import Run
 
 POLISHED, MOST_POLISHED = 4, 60
 # Tokens of the sequence on which the picture shows the memory filling.
@@ -58,24 +62,21 @@ class OpenedStudent:
 
 def reproduce_figure2(setting: Setting) -> Outcome:
     """Judge the counts of all students; picture the blocks of one."""
-    students = protocol.teacher_students(setting.part(0, 0.7))
+    students = teacher_students(setting.part(0, 0.7))
     opened = open_students(students, setting.part(0.7, 0.95))
     rows = [student.row for student in opened]
     numbers = judge_counts(rows, "")
-    runs: list[Run] = []
+    shown, runs = typical(rows), []
     if setting.scale == "paper":
-        literal = protocol.literal_students(setting.part(0.95, 0.97))
+        literal = teacher_students(setting.part(0.95, 0.97), literal=True)
         more = [student.row for student in open_students(literal, setting.part(0.97, 1))]
         rows += [{**row, "decay": "read literally"} for row in more]
         numbers += judge_counts(more, ", decay read literally")
         runs.append(literal.run)
     setting.tick(1, 1)
-    shown = typical(rows[: len(opened)])
     stages = opened[shown].stages
-    memory = memory_filling(
-        stages.get("reduced", stages["pruned"]), students.task.attention, time=FILLED
-    )
-    return students.outcome(
+    memory = filling(stages.get("reduced", stages["pruned"]), students.task.attention, time=FILLED)
+    outcome = Outcome(
         numbers=numbers,
         rows=rows,
         notes=[
@@ -87,6 +88,7 @@ def reproduce_figure2(setting: Setting) -> Outcome:
         arrays={**arrays_of({**stages, "memory": memory}), **opened[shown].merging},
         runs=runs,
     )
+    return students.complete(outcome)
 
 
 def open_students(students: Students[TeacherStudent], setting: Setting) -> list[OpenedStudent]:

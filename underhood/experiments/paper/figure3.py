@@ -42,17 +42,14 @@ FIGURE3C: dict[str, Sizes] = {
 
 
 def reproduce_figure3a(setting: Setting) -> Outcome:
-    """Train on full-rank teachers."""
     return reproduce_teacher("figure3a", *FIGURE3A[setting.scale], setting)
 
 
 def reproduce_figure3b(setting: Setting) -> Outcome:
-    """Train on teachers of low rank."""
     return reproduce_teacher("figure3b", *FIGURE3B[setting.scale], setting)
 
 
 def reproduce_figure3c(setting: Setting) -> Outcome:
-    """Train on in-context regression."""
     task = InContextRegression()
     memory = task.d_x * task.d_y
     plan = SizePlan(task, (memory + task.d_x, memory), *FIGURE3C[setting.scale])

@@ -72,8 +72,9 @@ def reproduce_figure4a(setting: Setting) -> Outcome:
             similar(f"LSTM ≈ GRU, {layers}", lstm, gru, 3, paper="alike"),
             ordered(f"LRU In+Out < In+Out MLP, {layers}", in_out, mlp, paper="below"),
         ]
-    where, rows = "at the largest width of each depth", comparison.rows()
-    return comparison.outcome(plan, numbers, rows, updates="million", where=where, arrays={})
+    outcome = Outcome(numbers=numbers, rows=comparison.rows())
+    where = "at the largest width of each depth"
+    return comparison.complete(outcome, plan, updates="million", where=where)
 
 
 def reproduce_figure4b(setting: Setting) -> Outcome:
@@ -111,5 +112,5 @@ def reproduce_figure4b(setting: Setting) -> Outcome:
         beat = sum(loss < line for loss in losses)
         row["below the gradient step"] = f"{beat} of {len(losses)}"
     where = "at each architecture's best size, pairs of LRUs at the largest width of each depth"
-    arrays = {"gradient_step": np.array(line)}
-    return comparison.outcome(plan, numbers, rows, updates="300,000", where=where, arrays=arrays)
+    outcome = Outcome(numbers=numbers, rows=rows, arrays={"gradient_step": np.array(line)})
+    return comparison.complete(outcome, plan, updates="300,000", where=where)

@@ -28,7 +28,6 @@ EQUAL_PARAMETERS = 1.5
 
 
 def reproduce_figure6(setting: Setting) -> Outcome:
-    """Judge both comparisons against parameters."""
     plans = {
         "teacher-student": (plan_figure4a(setting.scale), setting.part(0, 0.5)),
         "regression": (plan_figure4b(setting.scale), setting.part(0.5, 1)),

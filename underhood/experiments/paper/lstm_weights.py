@@ -10,13 +10,11 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from underhood.common.files import Json
 from underhood.constructions import compile
 from underhood.experiments.protocols.sources import largest_error, random_gated_rnn, random_teacher
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import at_most, near
 from underhood.layers import GatedRNN, LinearAttention
-from underhood.results.files import Number
 
 LSTMSource = GatedRNN | LinearAttention
 
@@ -35,7 +33,6 @@ LSTM_SIZES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
 
 
 def reproduce_lstm_weights(setting: Setting) -> Outcome:
-    """Judge both tables at three orders."""
     d, default_seeds = LSTM_SIZES[setting.scale]
     count = setting.count(default_seeds)
     teachers = [random_teacher(d, seed) for seed in range(count)]
@@ -45,44 +42,21 @@ def reproduce_lstm_weights(setting: Setting) -> Outcome:
         ("two layers = gated RNN", networks, (32, 256), TWO_LAYERS),
     ]
     cases = [(table, order) for table in tables for order in table[-1]]
-    numbers: list[Number] = []
-    rows: list[Json] = []
-    curves: list[list[float]] = []
+    numbers, rows, curves = [], [], []
     shown = SHOWN_EPSILONS if setting.scale != "smoke" else SHOWN_EPSILONS[:1]
     for (name, sources, lengths, limits), order in setting.over(cases):
         built = [compile(source, "lstm", order=order) for source in sources]
         error = max(largest_error(built, length) for length in lengths)
         slope = median_slope(sources[:5], order)
-        numbers += [
-            at_most(
-                f"{name}, error at order {order}",
-                error,
-                limits[order],
-                what=f"largest error over {count} sources, T = {' and '.join(map(str, lengths))},",
-                paper="exact, nonlinearities ignored",
-                seeds=count,
-            ),
-            near(
-                f"{name}, slope at order {order}",
-                slope,
-                2 * order,
-                0.2,
-                what="d log error / d log ε",
-                paper=None,
-                seeds=min(count, 5),
-            ),
-        ]
-        rows.append(
-            {
-                "table": name,
-                "order": order,
-                "neurons": built[0].neurons,
-                "parameters": built[0].parameters,
-                "epsilon": built[0].epsilon,
-                "largest error": error,
-                "slope": round(slope, 3),
-            }
-        )
+        what = f"largest error over {count} sources, T = {' and '.join(map(str, lengths))},"
+        paper, title = "exact, nonlinearities ignored", f"{name}, error at order {order}"
+        numbers.append(at_most(title, error, limits[order], what=what, paper=paper, seeds=count))
+        what, title = "d log error / d log ε", f"{name}, slope at order {order}"
+        seeds = min(count, 5)
+        numbers.append(near(title, slope, 2 * order, 0.2, what=what, paper=None, seeds=seeds))
+        sizes = {part: getattr(built[0], part) for part in ("neurons", "parameters", "epsilon")}
+        measured = {"largest error": error, "slope": round(slope, 3)}
+        rows.append({"table": name, "order": order, **sizes, **measured})
         curves.append([error_at(sources[0], order, epsilon, 0) for epsilon in shown])
     arrays = {"epsilon": np.array(shown), "errors": np.array(curves)}
     return Outcome(numbers=numbers, rows=rows, seeds=range(count), arrays=arrays)
@@ -99,6 +73,5 @@ def median_slope(sources: Sequence[LSTMSource], order: int) -> float:
 
 
 def error_at(source: LSTMSource, order: int, epsilon: float, seed: int) -> float:
-    """Return the error of one LSTM at a given ε."""
     built = compile(source, "lstm", order=order, epsilon=epsilon)
     return built.error(key=jax.random.key(seed), sequences=8)

@@ -8,7 +8,7 @@ and gradient descent on η alone over fresh sequences, which uses neither.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import near
@@ -26,12 +26,12 @@ def reproduce_optimal_step(setting: Setting) -> Outcome:
     count = setting.count(4)
     task = InContextRegression()
 
-    def loss_at(eta: float) -> float:
-        return gradient_descent_loss(
-            eta, pairs=task.pairs, d_x=task.d_x, weight_variance=task.variance
-        )
+    sizes = {"pairs": task.pairs, "d_x": task.d_x}
 
-    formula = optimal_step(pairs=task.pairs, d_x=task.d_x)
+    def loss_at(eta: float) -> float:
+        return gradient_descent_loss(eta, **sizes, weight_variance=task.variance)
+
+    formula = optimal_step(**sizes)
     sampled, error, lowest = sample_minimum(task, chunks, sequences, setting)
     searched = [search_step(task, steps, jax.random.key(seed)) for seed in range(count)]
     median, loss = float(np.median(searched)), loss_at(formula)
@@ -85,9 +85,7 @@ def sample_minimum(
     @jax.jit
     def sums(key: PRNGKeyArray) -> Float[Array, " 3"]:
         predicted, target = unit_step(task, key, sequences)
-        return jnp.stack(
-            [jnp.mean(predicted * target), jnp.mean(predicted**2), jnp.mean(target**2)]
-        )
+        return jnp.stack(list(map(jnp.mean, (predicted * target, predicted**2, target**2))))
 
     means = np.zeros((chunks, 3))
     for chunk in setting.over(range(chunks)):
@@ -102,13 +100,11 @@ def sample_minimum(
 def search_step(task: InContextRegression, steps: int, key: PRNGKeyArray) -> float:
     """Return η after gradient descent from zero, the second half of its path averaged."""
 
-    def loss(eta: Float[Array, ""], key: PRNGKeyArray) -> Float[Array, ""]:
+    def loss(eta: Scalar, key: PRNGKeyArray) -> Scalar:
         predicted, target = unit_step(task, key, 64)
         return 0.5 * jnp.mean((target - eta * predicted) ** 2)
 
-    def advance(
-        eta: Float[Array, ""], key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def advance(eta: Scalar, key: PRNGKeyArray) -> tuple[Scalar, Scalar]:
         # The curvature is about E[p²] ≈ 178; a hundredth of its inverse is safe for every batch.
         eta = eta - 1e-4 * jax.grad(loss)(eta, key)
         return eta, eta

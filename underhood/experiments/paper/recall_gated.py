@@ -48,7 +48,7 @@ def reproduce_recall_gated(setting: Setting) -> Outcome:
     )
     attention = compile(task.best_attention(), "gated_rnn", form="minimal")
     shown = int(np.argmin([row["neurons"] for row in rows]))
-    return students.outcome(
+    outcome = Outcome(
         numbers=judge_accuracy(rows) + judge_algorithm(rows, task, attention.neurons),
         rows=rows,
         notes=[
@@ -61,6 +61,7 @@ def reproduce_recall_gated(setting: Setting) -> Outcome:
             "received_by_query": queried(pruned[shown], task.symbols),
         },
     )
+    return students.complete(outcome)
 
 
 def judge_algorithm(rows: list[Json], task: AssociativeRecall, attention: int) -> list[Number]:
@@ -83,21 +84,21 @@ def judge_algorithm(rows: list[Json], task: AssociativeRecall, attention: int) -
 
 def received(model: GatedRNN, symbols: int) -> np.ndarray:
     """Return G [neurons, x, y]: what each neuron receives from a pair."""
-    tokens = np.zeros((symbols, symbols, 2 * symbols))
+    # The last input is the constant 1.
+    z = np.zeros((symbols, symbols, 2 * symbols + 1))
     x, y = np.indices((symbols, symbols))
-    tokens[x, y, x] = tokens[x, y, symbols + y] = 1
-    z = np.concatenate([tokens, np.ones((symbols, symbols, 1))], axis=-1)
+    z[x, y, x] = z[x, y, symbols + y] = z[..., -1] = 1
     return np.einsum("xyk,ik->ixy", z, model.W_in_m) * np.einsum("xyk,ik->ixy", z, model.W_in_x)
 
 
 def queried(model: GatedRNN, symbols: int) -> np.ndarray:
     """Return what each neuron receives from a query [neurons, x]."""
-    z = np.concatenate([np.eye(symbols), np.zeros((symbols, symbols)), np.ones((symbols, 1))], 1)
+    z = np.eye(symbols, 2 * symbols + 1)
+    z[:, -1] = 1
     return np.asarray(model.W_in_m @ z.T) * np.asarray(model.W_in_x @ z.T)
 
 
 def algorithm(model: GatedRNN, task: AssociativeRecall) -> Json:
-    """Return the counts and items of one student."""
     counts, kind = neuron_counts(model), kinds(np.asarray(model.decay))
     if not counts["memory"] or not counts["query"]:
         return counts | dict.fromkeys(ITEMS, 0.0)

@@ -41,7 +41,7 @@ def reproduce_recall_side(setting: Setting) -> Outcome:
         lambda network: oriented(network, symbols),
         lambda network: structure(network, matrices_of(network, symbols), symbols),
     )
-    return students.outcome(
+    outcome = Outcome(
         numbers=judge_accuracy(rows) + judge_structure(rows),
         rows=rows,
         notes=["M[seed, x, y] is the matrix that a pair (x, y) adds, [scores over y', query x']."],
@@ -50,10 +50,10 @@ def reproduce_recall_side(setting: Setting) -> Outcome:
             **arrays_of({"pruned": pruned[0]}),
         },
     )
+    return students.complete(outcome)
 
 
 def judge_structure(rows: list[Json]) -> list[Number]:
-    """Judge the paper's items, one number each."""
     values = functools.partial(column, rows)
     return [
         median_at_most("neurons with λ < 0.98", values("not memory"), 0, paper=0),

@@ -22,7 +22,6 @@ REVERSE_SIZES = {"smoke": (2, 2, 32), "quick": (4, 20, 256), "paper": (8, 100, 2
 
 
 def reproduce_reverse(setting: Setting) -> Outcome:
-    """Judge the linear RNN and the gated RNN."""
     d, default_seeds, length = REVERSE_SIZES[setting.scale]
     count = setting.count(default_seeds)
     linear, gated = [], []

@@ -15,12 +15,11 @@ from underhood.analysis import decompile, polish, polynomial, probe, prune, redu
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.shrinking.polishing import sample
 from underhood.common.files import Json
-from underhood.experiments.protocols.students import column, literal_students, teacher_students
+from underhood.experiments.protocols.students import column, teacher_students
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import no_more_than
 from underhood.layers import GatedRNN
 from underhood.tasks import TeacherStudent
-from underhood.training import Run
 
 TABLE1_PAPER = {
     "loss": 4.97e-8,
@@ -48,16 +47,16 @@ def reproduce_table1(setting: Setting) -> Outcome:
         no_more_than(name, column(final, name), paper, what=what)
         for name, paper in TABLE1_PAPER.items()
     ]
-    runs: list[Run] = []
+    runs = []
     if at_paper_scale:
-        literal = literal_students(setting.part(0.975, 1))
+        literal = teacher_students(setting.part(0.975, 1), literal=True)
         runs.append(literal.run)
         rows += [
             row_of(seed, "trained, decay read literally", model, literal.task)
             for seed, model in enumerate(literal.run.models)
         ]
     setting.tick(1, 1)
-    return students.outcome(
+    outcome = Outcome(
         numbers=numbers,
         rows=rows,
         notes=[
@@ -67,6 +66,7 @@ def reproduce_table1(setting: Setting) -> Outcome:
         arrays={"decay": np.stack([np.asarray(model.decay) for model in students.run.models])},
         runs=runs,
     )
+    return students.complete(outcome)
 
 
 def row_of(seed: int, stage: str, model: GatedRNN, task: TeacherStudent) -> Json:

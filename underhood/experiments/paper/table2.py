@@ -61,7 +61,7 @@ def reproduce_table2(setting: Setting) -> Outcome:
     ]
     learned = [polynomial(model) for model in models]
     at_query = [polynomial(blind_queries(model, task.d_x)) for model in models]
-    return students.outcome(
+    outcome = Outcome(
         numbers=numbers,
         rows=rows,
         notes=[
@@ -79,6 +79,7 @@ def reproduce_table2(setting: Setting) -> Outcome:
             "decay": np.stack([np.asarray(model.decay) for model in models]),
         },
     )
+    return students.complete(outcome)
 
 
 def undecayed(recipe: Recipe) -> float:
@@ -89,7 +90,6 @@ def undecayed(recipe: Recipe) -> float:
 
 
 def describe_student(model: GatedRNN, task: InContextRegression) -> Json:
-    """Return the numbers of one student."""
     learned = polynomial(model)
     blind = blind_queries(model, task.d_x)
     decompiled = decompile(blind)

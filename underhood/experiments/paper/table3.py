@@ -13,12 +13,11 @@ from underhood.constructions import Construction, ImpossibleConstruction, compil
 from underhood.experiments.protocols.sources import largest_error, random_gated_rnn, random_teacher
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import judged
-from underhood.layers import GatedRNN, LinearAttention
-from underhood.results.files import Number
 from underhood.results.verdicts import REFUTED
 
 ERROR_LIMIT = 1e-9
 LENGTHS = (32, 256)
+RULE = f"layers with error ≤ {ERROR_LIMIT:g}, T = 32 and 256"
 IMPOSSIBLE = "–"
 COLUMNS = ("gated RNN", "attention")
 
@@ -57,28 +56,20 @@ SOURCES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
 
 
 def reproduce_table3(setting: Setting) -> Outcome:
-    """Build every row and both columns."""
     d, default_seeds = SOURCES[setting.scale]
     count = setting.count(default_seeds)
     numbers, rows, notes = [], [], []
     for row, column in setting.over([(row, column) for row in TABLE3 for column in (0, 1)]):
-        seen: Json = {
-            "network": row.network,
-            "implements": COLUMNS[column],
-            "layers (paper)": row.paper[column],
-        }
+        implements, paper, ours = COLUMNS[column], row.paper[column], IMPOSSIBLE
         try:
             built = [build_pair(row, column, d, seed) for seed in range(count)]
         except ImpossibleConstruction as refusal:
-            notes.append(f"{row.network}, {COLUMNS[column]}: {' '.join(refusal.reasons)}")
-            rows.append({**seen, "layers (ours)": IMPOSSIBLE, "exact": "impossible"})
-            numbers.append(judge_pair(row, column, IMPOSSIBLE, count))
-            continue
-        errors = {length: largest_error(built, length) for length in LENGTHS}
-        first, holds = built[0], max(errors.values()) <= ERROR_LIMIT
-        rows.append(
-            {
-                **seen,
+            notes.append(f"{row.network}, {implements}: {' '.join(refusal.reasons)}")
+            results: Json = {"layers (ours)": IMPOSSIBLE, "exact": "impossible"}
+        else:
+            first, errors = built[0], {length: largest_error(built, length) for length in LENGTHS}
+            ours = str(first.layers) if max(errors.values()) <= ERROR_LIMIT else IMPOSSIBLE
+            results = {
                 "layers (ours)": str(first.layers),
                 "neurons": first.neurons,
                 "gate outputs": first.gate_width,
@@ -86,8 +77,12 @@ def reproduce_table3(setting: Setting) -> Outcome:
                 "exact": "exact" if first.exact else f"order {first.order}",
                 **{f"error, T={length}": error for length, error in errors.items()},
             }
-        )
-        numbers.append(judge_pair(row, column, str(first.layers) if holds else IMPOSSIBLE, count))
+        seen = {"network": row.network, "implements": implements, "layers (paper)": paper}
+        rows.append(seen | results)
+        # A network where the paper has none is a counter-example.
+        holds: bool | str = REFUTED if paper == IMPOSSIBLE != ours else ours == paper
+        name = f"{row.network} / {implements}"
+        numbers.append(judged(name, ours, RULE, holds, paper=paper, seeds=count, least=1))
     notes.append(
         "GRU: with r = 1 and h̃ = tanh(u + h), h_t = (1 − z)h + z(u + h) = h + z·u, a sum of "
         "products; the paper's argument overlooks that h̃ can return what leaks through 1 − z."
@@ -96,18 +91,7 @@ def reproduce_table3(setting: Setting) -> Outcome:
 
 
 def build_pair(row: TableRow, column: int, d: int, seed: int) -> Construction:
-    """Compile a random source into the network of a row."""
-    source: GatedRNN | LinearAttention = (
-        random_teacher(d, seed) if column else random_gated_rnn(d, seed)
-    )
-    layers = row.layers if column else None
-    return compile(source, row.target, layers=layers, activation=row.activation)
-
-
-def judge_pair(row: TableRow, column: int, ours: str, seeds: int) -> Number:
-    """Judge our entry: a network where the paper has none is a counter-example."""
-    paper = row.paper[column]
-    holds: bool | str = REFUTED if paper == IMPOSSIBLE != ours else ours == paper
-    rule = f"layers with error ≤ {ERROR_LIMIT:g}, T = 32 and 256"
-    name = f"{row.network} / {COLUMNS[column]}"
-    return judged(name, ours, rule, holds, paper=paper, seeds=seeds, least=1)
+    if column:
+        source, layers = random_teacher(d, seed), row.layers
+        return compile(source, row.target, layers=layers, activation=row.activation)
+    return compile(random_gated_rnn(d, seed), row.target, activation=row.activation)

@@ -11,17 +11,8 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from underhood.layers import (
-    GRU,
-    LRU,
-    LSTM,
-    DenseGatedRNN,
-    GatedRNN,
-    Layer,
-    LRUInOut,
-    LRUInOutMLP,
-    Stack,
-)
+from underhood import layers
+from underhood.layers import GRU, LSTM, DenseGatedRNN, GatedRNN, Layer, Stack
 from underhood.results.architectures import ARCHITECTURE_NAMES
 from underhood.tasks import Task
 
@@ -43,7 +34,6 @@ class Architecture:
 
 
 def architecture(name: str, kind: Any) -> Architecture:  # Any: a class with its own `init`
-    """Return the architecture of a kind of layer."""
     if kind in (GatedRNN, DenseGatedRNN):
         return Architecture(name, (1,), lambda task, depth: gated_student(task, kind))
 
@@ -52,29 +42,25 @@ def architecture(name: str, kind: Any) -> Architecture:  # Any: a class with its
         layer: Layer = kind.init(d_in=width, hidden=width, **more, key=key)
         return layer
 
-    return Architecture(name, (1, 2), lambda task, depth: stacked_student(task, make_layer, depth))
+    def make(task: Task, depth: int) -> MakeStudent:
+        # Layers between embedding and readout.
+        sizes = {"d_in": task.d_in, "d_out": task.d_out, "depth": depth}
+        return lambda width, *, key: Stack.init(make_layer, hidden=width, **sizes, key=key)
+
+    return Architecture(name, (1, 2), make)
 
 
 def gated_student(task: Task, kind: Any = GatedRNN) -> MakeStudent:  # Any: the same
     """Return make_student for one gated RNN with as many gate outputs as neurons."""
 
     def student(width: int, *, key: PRNGKeyArray) -> Layer:
-        sizes = {"d_in": task.d_in, "hidden": width, "gated": width, "d_out": task.d_out}
-        layer: Layer = kind.init(**sizes, key=key)
+        d_in, d_out = task.d_in, task.d_out
+        layer: Layer = kind.init(d_in=d_in, hidden=width, gated=width, d_out=d_out, key=key)
         return layer
 
     return student
 
 
-def stacked_student(task: Task, make_layer: MakeStudent, depth: int) -> MakeStudent:
-    """Return make_student for layers between embedding and readout."""
-
-    def student(width: int, *, key: PRNGKeyArray) -> Stack:
-        sizes = {"d_in": task.d_in, "hidden": width, "d_out": task.d_out}
-        return Stack.init(make_layer, **sizes, depth=depth, key=key)
-
-    return student
-
-
-LAYER_KINDS = (GatedRNN, DenseGatedRNN, LRU, LRUInOut, LRUInOutMLP, LSTM, GRU)
+LRU_KINDS = (layers.LRU, layers.LRUInOut, layers.LRUInOutMLP)
+LAYER_KINDS = (GatedRNN, DenseGatedRNN, *LRU_KINDS, LSTM, GRU)
 ARCHITECTURES = tuple(map(architecture, ARCHITECTURE_NAMES, LAYER_KINDS))

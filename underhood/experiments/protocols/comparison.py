@@ -1,7 +1,7 @@
 """Students of every architecture on one task (Figures 4 and 6), and their losses."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from underhood.common.files import Json
 from underhood.experiments.protocols.architectures import ARCHITECTURES, Architecture
 from underhood.experiments.running.outcomes import Outcome
 from underhood.results.architectures import ARCHITECTURE_NAMES
-from underhood.results.files import Number
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
 
@@ -151,21 +150,13 @@ class Comparison:
             "curve_steps": self.runs[0].steps[every - 1 :: every],
         }
 
-    def outcome(
-        self,
-        plan: ComparisonPlan,
-        numbers: Sequence[Number],
-        rows: Sequence[Json],
-        *,
-        updates: str,
-        where: str,
-        arrays: dict[str, np.ndarray],
+    def complete(
+        self, outcome: Outcome, plan: ComparisonPlan, *, updates: str, where: str
     ) -> Outcome:
-        """Return the outcome of a comparison that was trained.
+        """Return the outcome with the notes, seeds, steps, arrays and runs of what was trained.
 
         updates  of the paper's comparison, in words
         where    at which sizes the numbers are judged, in words
-        arrays   beside the columns and curves
         """
         notes = [f"{plan.recipe.steps:,} updates, against the paper's {updates}; judged {where}."]
         if len(plan.rates) > 1:
@@ -177,12 +168,7 @@ class Comparison:
                 "size are trained again at the next smaller rate. Sizes and rates where that "
                 f"happened: {'; '.join(self.broke) or 'none'}."
             )
-        return Outcome(
-            numbers=numbers,
-            rows=rows,
-            notes=notes,
-            seeds=range(self.seeds),
-            steps=plan.recipe.steps,
-            arrays=self.arrays() | arrays,
-            runs=self.runs,
+        arrays, seeds, steps = self.arrays() | outcome.arrays, range(self.seeds), plan.recipe.steps
+        return replace(
+            outcome, notes=notes, seeds=seeds, steps=steps, arrays=arrays, runs=self.runs
         )

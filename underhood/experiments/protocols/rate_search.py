@@ -9,6 +9,7 @@ Section 4.1 alone, so there is none here.
 """
 
 import functools
+import re
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from underhood.common.files import Json
 from underhood.common.numbers import finite_or_none
 from underhood.experiments.protocols.architectures import Architecture, MakeStudent
 from underhood.experiments.protocols.comparison import Comparison, ComparisonPlan, TrainedStudent
+from underhood.experiments.protocols.students import column
 from underhood.experiments.running.setting import Setting
 from underhood.training import Run
 
@@ -27,35 +29,10 @@ BROKEN_ABOVE = 2.0
 
 def compare(plan: ComparisonPlan, setting: Setting) -> Comparison:
     """Search the learning rate and train, for every architecture, depth and width."""
-    seeds = setting.count(plan.seeds)
     sizes = plan.sizes()
-
-    def train_size(
-        architecture: Architecture, depth: int, width: int, setting: Setting
-    ) -> tuple[Run, list[float]]:
-        # A run per width: nothing is padded, each resumes by itself, and several can share an
-        # accelerator, in processes of their own.
-        name = f"{plan.name}_{slug(architecture.name)}_{depth}_{width}"
-        make_student = architecture.make(plan.task, depth)
-        chosen = search_rate(name, make_student, width, plan, setting.part(0, 0.25))
-        broke_at: list[float] = []
-        for rate in sorted((rate for rate in plan.rates if rate <= chosen), reverse=True):
-            run = setting.part(0.25, 1).train(
-                name if rate == chosen else f"{name}_at_{rate:g}",
-                make_student,
-                plan.task,
-                plan.recipe,
-                widths=[width],
-                seeds=seeds,
-                axes={"learning_rate": [rate]},
-                key=plan.key,
-            )
-            if not any(map(is_broken, run.losses)):
-                break
-            broke_at.append(rate)
-        return run, broke_at
-
-    trained = setting.each([(size[1], functools.partial(train_size, *size)) for size in sizes])
+    trained = setting.each(
+        [(size[1], functools.partial(train_size, plan, *size)) for size in sizes]
+    )
     broke = tuple(
         f"{architecture.name}, {depth} × {width}, at {rate:g}"
         for (architecture, depth, width), (_, rates) in zip(sizes, trained, strict=True)
@@ -66,7 +43,32 @@ def compare(plan: ComparisonPlan, setting: Setting) -> Comparison:
         for (architecture, depth, _), (run, _) in zip(sizes, trained, strict=True)
         for row, curve in zip(run.rows, run.losses, strict=True)
     )
-    return Comparison(plan.task, students, tuple(run for run, _ in trained), seeds, broke)
+    runs = tuple(run for run, _ in trained)
+    return Comparison(plan.task, students, runs, setting.count(plan.seeds), broke)
+
+
+def train_size(
+    plan: ComparisonPlan, architecture: Architecture, depth: int, width: int, setting: Setting
+) -> tuple[Run, list[float]]:
+    """Return the run of one size, and the learning rates at which it broke.
+
+    A run per width: nothing is padded, each resumes by itself, and several can share an
+    accelerator, in processes of their own.
+    """
+    name = f"{plan.name}_{slug(architecture.name)}_{depth}_{width}"
+    student, task, recipe = architecture.make(plan.task, depth), plan.task, plan.recipe
+    chosen = search_rate(name, student, width, plan, setting.part(0, 0.25))
+    widths, seeds, key = [width], setting.count(plan.seeds), plan.key
+    broke_at: list[float] = []
+    for rate in sorted((rate for rate in plan.rates if rate <= chosen), reverse=True):
+        title, axes = name if rate == chosen else f"{name}_at_{rate:g}", {"learning_rate": [rate]}
+        run = setting.part(0.25, 1).train(
+            title, student, task, recipe, widths=widths, seeds=seeds, axes=axes, key=key
+        )
+        if not any(map(is_broken, run.losses)):
+            break
+        broke_at.append(rate)
+    return run, broke_at
 
 
 def search_rate(
@@ -75,22 +77,14 @@ def search_rate(
     """Return the best learning rate of the grid."""
     if len(plan.rates) == 1:
         return plan.rates[0]
+    title, recipe = f"{name}_rates", plan.recipe.first(plan.search_steps)
+    key, axes = plan.key + 1, {"learning_rate": plan.rates}
     run = setting.train(
-        f"{name}_rates",
-        make_student,
-        plan.task,
-        plan.recipe.first(plan.search_steps),
-        widths=[width],
-        seeds=1,
-        axes={"learning_rate": plan.rates},
-        key=plan.key + 1,
+        title, make_student, plan.task, recipe, widths=[width], seeds=1, axes=axes, key=key
     )
     # A student that diverged has no loss. Of two rates with equal losses the smaller is taken.
-    candidates = [
-        (row["loss"] if row["loss"] is not None else np.inf, row["learning_rate"])
-        for row in run.rows
-    ]
-    return min(candidates)[1]
+    losses, rates = column(run.rows, "loss"), column(run.rows, "learning_rate")
+    return min(zip(losses, rates, strict=True))[1]
 
 
 def hundredths(curve: np.ndarray) -> np.ndarray:
@@ -106,22 +100,14 @@ def is_broken(curve: np.ndarray) -> bool:
     return not means[-1] <= BROKEN_ABOVE * np.min(means)
 
 
-def student_of(name: str, depth: int, row: Json, curve: np.ndarray) -> TrainedStudent:
+def student_of(architecture: str, depth: int, row: Json, curve: np.ndarray) -> TrainedStudent:
     """Return a member of a run; its training loss is the mean over the last hundredth."""
-    return TrainedStudent(
-        name,
-        depth,
-        row["width"],
-        row["seed"],
-        row["learning_rate"],
-        row["parameters"],
-        finite_or_none(hundredths(curve)[-1]),
-        row["loss"],
-        row.get("validation_loss", row["loss"]),
-    )
+    columns = "width", "seed", "learning_rate", "parameters", "loss"
+    width, seed, rate, parameters, loss = (row[name] for name in columns)
+    losses = finite_or_none(hundredths(curve)[-1]), loss, row.get("validation_loss", loss)
+    return TrainedStudent(architecture, depth, width, seed, rate, parameters, *losses)
 
 
 def slug(name: str) -> str:
     """Return an architecture's name as part of a folder's."""
-    kept = "".join(letter if letter.isalnum() else "_" for letter in name.lower())
-    return "_".join(part for part in kept.split("_") if part)
+    return "_".join(re.findall(r"[^\W_]+", name.lower()))

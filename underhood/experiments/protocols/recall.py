@@ -31,18 +31,13 @@ def prune_students(
     tidy      changes the pruned network without changing its function
     describe  returns more columns of a row
     """
-    networks, rows = [], []
+    task, networks, rows = students.task, [], []
     for seed, model, member in students.visit(setting):
-        network = tidy(prune(model, time=students.task.time).model)
+        network = tidy(prune(model, time=task.time).model)
+        before, after = member["accuracy"], accuracy_of(network, task)
+        row = {"seed": seed, "accuracy": before, "accuracy, pruned": after}
         networks.append(network)
-        rows.append(
-            {
-                "seed": seed,
-                "accuracy": member["accuracy"],
-                "accuracy, pruned": accuracy_of(network, students.task),
-                **describe(network),
-            }
-        )
+        rows.append(row | describe(network))
     return networks, rows
 
 

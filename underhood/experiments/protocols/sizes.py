@@ -77,14 +77,13 @@ def sized_student(task: Task, sizes: tuple[tuple[int, int], ...]) -> Callable[..
 
 def reproduce_sizes(name: str, plan: SizePlan, setting: Setting) -> Outcome:
     """Train students of all sizes, in one run, and judge where the loss falls."""
-    student, widths = sized_student(plan.task, plan.sizes), plan.widths
-    seeds, key = setting.count(plan.seeds), plan.key
+    student, seeds, key = sized_student(plan.task, plan.sizes), setting.count(plan.seeds), plan.key
+    widths = plan.widths
     run = setting.train(name, student, plan.task, plan.recipe, widths=widths, seeds=seeds, key=key)
     return judge_sizes(run, plan, seeds)
 
 
 def judge_sizes(run: Run, plan: SizePlan, seeds: int) -> Outcome:
-    """Return the numbers and rows of a finished run."""
     task, sizes, together = plan.task, plan.sizes, len(plan.neurons)
     excess = np.full((len(sizes), seeds), np.nan)
     for row in run.rows:
@@ -162,5 +161,4 @@ def steepest_fall(counts: tuple[int, ...], medians: np.ndarray) -> int | None:
 
 
 def from_here_on(counts: tuple[int, ...], holds: Sequence[bool] | np.ndarray) -> int | None:
-    """Return the smallest size from which on all sizes hold."""
     return next((count for place, count in enumerate(counts) if all(holds[place:])), None)

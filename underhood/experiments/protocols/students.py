@@ -1,7 +1,7 @@
 """Students that several experiments look at: trained once, kept in the folder of the results."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -13,7 +13,6 @@ from underhood.common.files import Json
 from underhood.experiments.protocols.architectures import gated_student
 from underhood.experiments.running import Outcome, Setting
 from underhood.layers import GatedRNN, Layer, SideGatedRNN
-from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall, InContextRegression, Task, TeacherStudent
 from underhood.training import Adam, Recipe, Run
 
@@ -33,25 +32,11 @@ class Students(Generic[SomeTask]):
         for seed in setting.over(range(len(self.run.models))):
             yield seed, self.run.models[seed], self.run.rows[seed]
 
-    def outcome(
-        self,
-        *,
-        numbers: Sequence[Number],
-        rows: Sequence[Json],
-        notes: Sequence[str],
-        arrays: dict[str, np.ndarray],
-        runs: Sequence[Run] = (),
-    ) -> Outcome:
-        """Return the outcome of an experiment on these students; `runs` are further ones."""
-        return Outcome(
-            numbers=numbers,
-            rows=rows,
-            notes=notes,
-            seeds=range(len(self.run.models)),
-            steps=self.steps,
-            arrays={**arrays, "steps": self.run.steps, "losses": self.run.losses},
-            runs=(self.run, *runs),
-        )
+    def complete(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with the seeds, steps, losses and run of these students."""
+        arrays = outcome.arrays | {"steps": self.run.steps, "losses": self.run.losses}
+        seeds, runs = range(len(self.run.models)), (self.run, *outcome.runs)
+        return replace(outcome, seeds=seeds, steps=self.steps, arrays=arrays, runs=runs)
 
 
 def column(rows: Iterable[Json], name: str) -> list[float]:
@@ -93,6 +78,7 @@ TEACHER_STUDENT = {
     "quick": Protocol(100, 4, Recipe.fast(learning_rate=4e-2, optimiser=Adam(b2=0.99), length=16)),
     "paper": Protocol(100, 16, Recipe.paper()),
 }
+LITERAL = Protocol(100, 16, Recipe.paper(literal=True))
 
 # At quick scale a sixth of the paper's sequences, each with its mirror image. What the students
 # learn beside the task is noise, and falls with the root of the number of sequences.
@@ -111,27 +97,24 @@ RECALL = {
 }
 
 # Keys of the teacher, the same for all seeds, and of the students' weights and data.
-TEACHER_KEY, TEACHER_STUDENTS_KEY, REGRESSION_KEY = 500, 501, 21
-LITERAL_TEACHER_KEY, LITERAL_KEY = 100, 7
-RECALL_GATED_KEY, RECALL_SIDE_KEY = 503, 504
+TEACHER_KEYS, LITERAL_KEYS = (500, 501), (100, 7)
+REGRESSION_KEY, RECALL_GATED_KEY, RECALL_SIDE_KEY = 21, 503, 504
 
 
-def teacher_students(setting: Setting) -> Students[TeacherStudent]:
-    """Return the students of table1 and figure2."""
-    protocol = TEACHER_STUDENT[setting.scale]
-    task = TeacherStudent.random(protocol.d, key=jax.random.key(TEACHER_KEY))
-    return train_students("teacher_student", task, protocol, TEACHER_STUDENTS_KEY, setting)
+def teacher_students(setting: Setting, *, literal: bool = False) -> Students[TeacherStudent]:
+    """Return the students of table1 and figure2.
 
-
-def literal_students(setting: Setting) -> Students[TeacherStudent]:
-    """Return students of the paper's recipe, its weight decay read literally; another teacher."""
-    protocol = Protocol(100, 16, Recipe.paper(literal=True))
-    task = TeacherStudent.random(protocol.d, key=jax.random.key(LITERAL_TEACHER_KEY))
-    return train_students("literal", task, protocol, LITERAL_KEY, setting)
+    literal  by the paper's recipe, its weight decay read literally; of another teacher
+    """
+    if literal:
+        name, keys, protocol = "literal", LITERAL_KEYS, LITERAL
+    else:
+        name, keys, protocol = "teacher_student", TEACHER_KEYS, TEACHER_STUDENT[setting.scale]
+    task = TeacherStudent.random(protocol.d, key=jax.random.key(keys[0]))
+    return train_students(name, task, protocol, keys[1], setting)
 
 
 def regression_students(setting: Setting) -> Students[InContextRegression]:
-    """Return the students of table2."""
     task = InContextRegression(mirrored=setting.scale != "paper")
     return train_students("regression", task, REGRESSION[setting.scale], REGRESSION_KEY, setting)
 
@@ -157,13 +140,7 @@ def train_students(
     make_student: Callable[..., Layer] | None = None,
 ) -> Students[SomeTask]:
     """Train students by a protocol; gated RNNs where no make_student is given."""
-    run = setting.train(
-        name,
-        make_student or gated_student(task),
-        task,
-        protocol.recipe,
-        widths=[protocol.width],
-        seeds=setting.count(protocol.seeds),
-        key=key,
-    )
-    return Students(task, run, protocol.recipe.steps)
+    student, recipe = make_student or gated_student(task), protocol.recipe
+    widths, seeds = [protocol.width], setting.count(protocol.seeds)
+    run = setting.train(name, student, task, recipe, widths=widths, seeds=seeds, key=key)
+    return Students(task, run, recipe.steps)

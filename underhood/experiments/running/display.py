@@ -48,30 +48,30 @@ class ExperimentsDisplay(LiveDisplay):
         self.say(f"{name}: {state}{took}")
 
     def left(self) -> str:
-        """Return the time left, in words."""
         budget = sum(self.budgets[name] for name in self.seconds)
         pace = sum(self.seconds.values()) / budget if budget else 1.0
         rest = 0.0
         for name, state in self.states.items():
-            if state == WAITING:
-                rest += pace * self.budgets[name]
-            elif state == RUNNING:
-                gone, share = time.monotonic() - self.began[name], self.shares[name]
+            if state in (WAITING, RUNNING):
+                gone, share = self.gone(name) or 0.0, self.shares[name]
                 # Early on the budget is the better guide.
-                by_budget, by_share = pace * self.budgets[name] - gone, share > 0.2
-                rest += max(gone * (1 - share) / share if by_share else by_budget, 0.0)
+                by_budget = pace * self.budgets[name] - gone
+                rest += max(gone * (1 - share) / share if share > 0.2 else by_budget, 0.0)
         return duration_in_words(rest)
 
+    def gone(self, name: str) -> float | None:
+        """Return the seconds an experiment runs or has taken; None if it waits or failed."""
+        if self.states[name] == RUNNING:
+            return time.monotonic() - self.began[name]
+        return self.seconds.get(name)
+
     def table(self) -> "rich.table.Table":
-        """Return a line per experiment, and one for all."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
         grid = Table.grid(padding=(0, 1))
         for name, state in self.states.items():
-            gone = self.seconds.get(name)
-            if state == RUNNING:
-                gone = time.monotonic() - self.began[name]
+            gone = self.gone(name)
             bar = ProgressBar(total=1.0, completed=self.shares[name], width=24)
             grid.add_row(name, bar, "" if gone is None else f"{gone:4.0f} s", state)
         done = sum(state not in (WAITING, RUNNING) for state in self.states.values())

@@ -1,8 +1,7 @@
 """What an experiment returns, and how it becomes a judged result."""
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def judge_outcome(
     """
     numbers = outcome.numbers
     if scale == "smoke":
-        numbers = [dataclasses.replace(number, verdict=NOT_JUDGED) for number in numbers]
+        numbers = [replace(number, verdict=NOT_JUDGED) for number in numbers]
     parts = ("commit", "versions", "device", "seconds")
     training: list[Json] = [
         {**{name: run.provenance.get(name) for name in parts}, "students": len(run.rows)}
@@ -61,13 +60,6 @@ def judge_outcome(
         "seconds": round(seconds, 2),
         "training": [*training, *outcome.earlier],
     }
-    return Result(
-        experiment,
-        scale,
-        overall(number.verdict for number in numbers),
-        numbers,
-        outcome.rows,
-        outcome.notes,
-        origin,
-        outcome.arrays,
-    )
+    verdict = overall(number.verdict for number in numbers)
+    texts = outcome.rows, outcome.notes
+    return Result(experiment, scale, verdict, numbers, *texts, origin, outcome.arrays)

@@ -1,11 +1,10 @@
 """What an experiment is asked for: scale, seeds, folder, engine and progress."""
 
-import dataclasses
-import functools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,7 +44,6 @@ class Setting:
     )
 
     def count(self, default: int) -> int:
-        """Return how many seeds to run."""
         return default if self.seeds is None else self.seeds
 
     def part(self, start: float, end: float) -> "Setting":
@@ -54,7 +52,7 @@ class Setting:
         def tick(done: float, total: float) -> None:
             self.tick(start + (end - start) * done / max(total, 1e-9), 1.0)
 
-        return dataclasses.replace(self, tick=tick)
+        return replace(self, tick=tick)
 
     def over(self, items: Collection[Item]) -> Iterator[Item]:
         """Yield the items, and report the progress through them."""
@@ -79,16 +77,13 @@ class Setting:
                 done[place] = part / max(total, 1e-9)
                 self.tick(float(shares @ done), 1.0)
 
-            return dataclasses.replace(self, tick=tick)
+            return replace(self, tick=tick)
 
-        calls = {
-            place: functools.partial(call, setting_of(place))
-            for place, (_, call) in enumerate(parts)
-        }
+        calls = [partial(call, setting_of(place)) for place, (_, call) in enumerate(parts)]
         if not self.engine.concurrent:
-            return [call() for call in calls.values()]
-        answers = dict(side_by_side(calls))
-        return [answers[place] for place in calls]
+            return [call() for call in calls]
+        answers = dict(side_by_side(dict(enumerate(calls))))
+        return [answers[place] for place in range(len(calls))]
 
     def run_folder(self, name: str) -> Path:
         """Return the folder of a training run, where it resumes and other experiments read it.
@@ -111,9 +106,8 @@ class Setting:
         axes: Mapping[str, Iterable[float]] | None = None,
     ) -> Run:
         """Train the run of this name, or continue it, or read it if it is finished."""
-        study = Study(
-            task, {"student": make_student}, recipe, tuple(widths), seeds, dict(axes or {}), key
-        )
+        students, axes = {"student": make_student}, dict(axes or {})
+        study = Study(task, students, recipe, tuple(widths), seeds, axes, key)
         folder = self.run_folder(name)
         with self.locks[folder]:
             return self.engine.train(study, folder, self.tick)
