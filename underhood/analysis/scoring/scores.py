@@ -14,18 +14,10 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.analysis.forms.attention_fit import attention_from
+from underhood.analysis.scoring import layer_arrays
 from underhood.analysis.scoring.fitting import fit_outputs
-from underhood.analysis.scoring.layer_arrays import (
-    AnyLayer,
-    check_layer,
-    checked_d_in,
-    finite_numbers,
-    layer_outputs,
-    layer_states,
-    promoted,
-    streams,
-)
-from underhood.analysis.scoring.problem import Fit, memories
+from underhood.analysis.scoring.layer_arrays import AnyLayer
+from underhood.analysis.scoring.problem import memories
 from underhood.common.threads import one_thread
 from underhood.constructions.sources.reference import reference
 from underhood.layers import LinearAttention
@@ -84,16 +76,12 @@ class AttentionScore:
 
     def __str__(self) -> str:
         degrees = "  ".join(f"{k}: {share:.1%}" for k, share in enumerate(self.degrees))
-        rows = [
-            ("attention score", f"{self.score:.6f}  (decay {self.decay:.4g})"),
-            ("  with biases", f"{self.score_with_biases:.6f}"),
-        ]
+        rows = [("attention score", f"{self.score:.6f}  (decay {self.decay:.4g})")]
+        rows += [("  with biases", f"{self.score_with_biases:.6f}")]
         if self.state_rank is not None:
-            rows += [
-                ("key-values in state", f"{self.state_kv:.6f}"),
-                ("queries in state", f"{self.state_q:.6f}"),
-                ("state dimension", f"{self.state_dimension:.1f}  (rank {self.state_rank})"),
-            ]
+            rows += [("key-values in state", f"{self.state_kv:.6f}")]
+            rows += [("queries in state", f"{self.state_q:.6f}")]
+            rows += [("state dimension", f"{self.state_dimension:.1f}  (rank {self.state_rank})")]
         rows += [("degrees in the input", f"{degrees}  beyond: {self.beyond_degrees:.1%}")]
         rows += [("note", note) for note in self.notes]
         return "\n".join(f"{name:<22}{value}" for name, value in rows)
@@ -113,13 +101,13 @@ def attention_score(
     time, sequences  length and number of the sequences; half are fitted, half are judged
     d_in             numbers per token, for a layer without a field `d_in`
     """
-    d_in = checked_d_in(layer, key, time, sequences, d_in)
+    d_in = layer_arrays.checked_d_in(layer, key, time, sequences, d_in)
     with jax.enable_x64(True):
-        layer = promoted(layer)
+        layer = layer_arrays.promoted(layer)
         drawn = jax.random.normal(key, (sequences, time, d_in), jnp.float64)
-        check_layer(layer, drawn)
-        ys = finite_numbers("outputs", layer_outputs(layer, drawn))
-        hs = finite_numbers("states", layer_states(layer, drawn)) if streams(layer) else None
+        layer_arrays.check_layer(layer, drawn)
+        ys = layer_arrays.read(layer, drawn)
+        hs = layer_arrays.read(layer, drawn, states=True) if layer_arrays.streams(layer) else None
         xs = np.asarray(drawn)
         degrees = degree_spectrum(layer, xs[:SCALED])
     half = sequences // 2
@@ -154,13 +142,12 @@ def score_notes(ys: np.ndarray, hs: np.ndarray | None, degrees: Degrees) -> Iter
 def nearest(xs: np.ndarray, ys: np.ndarray, *, biases: bool) -> LinearAttention:
     """Return the fitted attention as a layer; zero where the outputs are constant."""
     zs = np.concatenate([xs, np.ones_like(xs[:, :, :1])], axis=2) if biases else xs
-    size, p, d_out = float(np.max(np.abs(ys))), zs.shape[2], ys.shape[2]
-    if is_constant(ys):
-        fit = Fit(np.zeros((d_out, p)), np.zeros((p, p)), 1.0, 0.0)
-    else:
+    p, d_in, d_out = zs.shape[2], xs.shape[2], ys.shape[2]
+    W_V, M, decay = np.zeros((d_out, p)), np.zeros((p, p)), np.ones(d_out)
+    if not is_constant(ys):
         fit = fit_outputs(zs, scaled(ys))
-    W_V, decay, d_in = size * fit.W_V, np.full(d_out, fit.decay), xs.shape[2]
-    return attention_from(W_V, fit.M, decay, d_in=d_in, biases=biases, tolerance=NO_KEY)
+        W_V, M, decay = float(np.max(np.abs(ys))) * fit.W_V, fit.M, np.full(d_out, fit.decay)
+    return attention_from(W_V, M, decay, d_in=d_in, biases=biases, tolerance=NO_KEY)
 
 
 def is_constant(values: np.ndarray) -> bool:
@@ -190,15 +177,14 @@ def linear_r_squared(hs: np.ndarray, *targets: np.ndarray) -> list[float]:
     mean, size = fitted.mean(axis=0), fitted.std(axis=0)
     # Numbers of very different sizes are equally good evidence; constant ones are none.
     scale = np.where(size > 1e-12 * np.abs(mean), 1 / np.maximum(size, 1e-300), 0.0)
-    targets = tuple(scaled(target) for target in targets)
-    known = np.concatenate(targets, axis=2)
+    known = np.concatenate([scaled(target) for target in targets], axis=2)
     offset = known[:half].mean(axis=(0, 1))
     right = np.concatenate(known[:half]) - offset
     linear = np.linalg.lstsq((fitted - mean) * scale, right, rcond=1e-13)[0]
     predicted = ((hs[half:] - mean) * scale) @ linear + offset
-    ends = np.cumsum([target.shape[2] for target in targets])
-    parts = np.split(predicted, ends[:-1], axis=2)
-    return [r_squared(*pair) for pair in zip((t[half:] for t in targets), parts, strict=True)]
+    ends = np.cumsum([target.shape[2] for target in targets])[:-1]
+    judged = (np.split(array, ends, axis=2) for array in (known[half:], predicted))
+    return [r_squared(*pair) for pair in zip(*judged, strict=True)]
 
 
 def singular_values(hs: np.ndarray) -> np.ndarray:
@@ -215,9 +201,7 @@ def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> Degrees:
     """Fit y(r·x) by a polynomial in r at some points of [−1, 1], and judge it at others."""
     radii, fitted = np.concatenate([RADII, BETWEEN]), len(RADII)
     inputs = (radii[:, None, None, None] * xs).reshape(-1, *xs.shape[1:])
-    ys = scaled(
-        finite_numbers("outputs", layer_outputs(layer, jnp.asarray(inputs))).reshape(len(radii), -1)
-    )
+    ys = scaled(layer_arrays.read(layer, jnp.asarray(inputs)).reshape(len(radii), -1))
     powers = np.vander(radii, HIGHEST_DEGREE + 1, increasing=True)
     parts = np.linalg.lstsq(powers[:fitted], ys[:fitted], rcond=None)[0]
     missed = np.sum((ys[fitted:] - powers[fitted:] @ parts) ** 2)
