@@ -21,7 +21,7 @@ from underhood.analysis.arguments import GatedNetwork
 from underhood.analysis.decompilation.bounds import largest_norms, one_token_bound, two_token_bound
 from underhood.analysis.decompilation.lags import COARSE, FINE, Lags, lag_nodes
 from underhood.analysis.decompilation.rounding import rounding_bound
-from underhood.analysis.forms.linear_algebra import symmetric_part, upper
+from underhood.analysis.forms.linear_algebra import symmetric_reads
 from underhood.analysis.forms.norms import between, by_degree, size
 from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.reading.neuron_roles import memory_decays
@@ -191,12 +191,8 @@ def memory_with_now_bound(form: QuadraticForm, lags: Lags, radius: float) -> flo
     past = lags.fading[1:, None, :] * form.reads.T
     tables = past[:, None] @ (form.kernels @ form.reads)
     total = float(lags.weights[1:] @ two_token_bound(tables, form.d_in, radius))
-    if np.any(lags.remainder):
-        # |aᵀKr − bᵀKr| with b the memory over chords instead of powers.
-        sizes = largest_reads(form.reads, form.d_in, radius)
-        strength = np.linalg.norm(form.kernels, axis=0)
-        total += float((sizes * lags.remainder) @ strength @ sizes)
-    return 2 * total
+    # |aᵀKr − bᵀKr| with b the memory over chords instead of powers.
+    return 2 * (total + chords_bound(form, lags.remainder, np.ones(form.neurons), radius))
 
 
 def memory_with_memory_bound(form: QuadraticForm, lags: Lags, radius: float) -> float:
@@ -220,26 +216,25 @@ def memory_with_memory_bound(form: QuadraticForm, lags: Lags, radius: float) -> 
         # Both orders count, but a node meets itself once.
         many = different[place, place:] * np.where(np.arange(len(past) - place), 2, 1)
         met = np.flatnonzero(many)
-        total += float(
-            many[met] @ two_token_bound(lagged @ meeting[place + met], form.d_in, radius)
-        )
-    if np.any(lags.remainder):
-        # With b the memory over chords, aᵀKa − bᵀKb = (a − b)ᵀK(a + b).
-        sizes = largest_reads(form.reads, form.d_in, radius)
-        strength = np.linalg.norm(form.kernels, axis=0)
-        both = 2 * lags.weights[1:] @ fading
-        total += float((sizes * lags.remainder[remembers]) @ strength @ (sizes * both))
-    return total
+        bounds = two_token_bound(lagged @ meeting[place + met], form.d_in, radius)
+        total += float(many[met] @ bounds)
+    # With b the memory over chords, aᵀKa − bᵀKb = (a − b)ᵀK(a + b).
+    both = 2 * lags.weights[1:] @ fading
+    return total + chords_bound(form, lags.remainder[remembers], both, radius)
 
 
-def largest_reads(reads: np.ndarray, d_in: int, radius: float) -> np.ndarray:
-    """Return sup |q·v(z)| over |x| ≤ radius, for every row q."""
-    rows, columns = upper(d_in + 1)
-    matrices = np.zeros((len(reads), d_in + 1, d_in + 1))
-    matrices[:, rows, columns] = reads
-    matrices = symmetric_part(matrices)
-    return (
-        largest_norms(matrices[:, :d_in, :d_in]) * radius**2
-        + 2 * np.linalg.norm(matrices[:, :d_in, d_in], axis=1) * radius
-        + np.abs(matrices[:, d_in, d_in])
+def chords_bound(
+    form: QuadraticForm, remainder: np.ndarray, weights: np.ndarray, radius: float
+) -> float:
+    """Bound |(a − b)ᵀK c|: a − b holds `remainder`, c `weights` times the largest read."""
+    if not np.any(remainder):
+        return 0.0
+    matrices, x = symmetric_reads(form.reads, form.d_in + 1), slice(form.d_in)
+    # sup |q·v(z)| over |x| ≤ radius, for every neuron.
+    sizes = (
+        largest_norms(matrices[:, x, x]) * radius**2
+        + 2 * np.linalg.norm(matrices[:, x, -1], axis=1) * radius
+        + np.abs(matrices[:, -1, -1])
     )
+    strength = np.linalg.norm(form.kernels, axis=0)
+    return float((sizes * remainder) @ strength @ (sizes * weights))

@@ -4,24 +4,26 @@ The network is projected onto all features A_e z_c that attention could use (`pr
 gives a table T and a metric Φ. Tables of attentions are T(V, M), the coefficients of V S M z. The
 nearest of them in coefficients is fitted by turns (`attention_fit.py`). A few damped Gauss–Newton
 steps lead from there to the nearest in the metric.
+
+W_V and M = W_KᵀW_Q are determined up to one scale: |W_V| = |M| (Frobenius), and the largest entry
+of W_V is positive. M is split by its singular values, W_K = √Σ Uᵀ and W_Q = √Σ Vᵀ. If both have
+rank 1, W_V = u vᵀ and M = k qᵀ, then v and k may change places; v is the one whose largest entry
+comes first.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from underhood.analysis.decompilation.projection import attention_features, exact_table, project
-from underhood.analysis.forms.attention_fit import fit_attention
-from underhood.analysis.forms.linear_algebra import upper
+from underhood.analysis.forms import quadratic
+from underhood.analysis.forms.attention_fit import attention_from, fit_attention
+from underhood.analysis.forms.linear_algebra import symmetric_reads
 from underhood.analysis.forms.norms import TIME, second_moments
-from underhood.analysis.forms.quadratic import (
-    QuadraticForm,
-    attention_table,
-    decay_groups,
-    from_table,
-)
+from underhood.analysis.forms.quadratic import QuadraticForm, attention_table
 from underhood.common.least_squares import ResidualPoint, damped_steps
+from underhood.layers import LinearAttention
 
 # Up to this many inputs the metric of functions is used; it has (d³/2)² entries. Beyond it, the
 # nearest attention is the nearest in coefficients.
@@ -32,16 +34,7 @@ FORGETS = 1e-3
 CONVERGED_METRIC = 1e-13
 
 
-@dataclass(frozen=True)
-class Nearest:
-    """V [d_out, p] and M [p, p] over z = [x; 1] (p = d + 1), and the decay of each output."""
-
-    V: np.ndarray
-    M: np.ndarray
-    decay: np.ndarray
-
-
-def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) -> Nearest:
+def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) -> LinearAttention:
     """Return the nearest attention with one decay per output."""
     d_in = form.d_in
     features = attention_features(d_in, biases=biases)
@@ -52,9 +45,8 @@ def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) ->
         outputs = np.flatnonzero(decay == value)
         some = replace(form, kernels=form.kernels[outputs])
         if d_in <= METRIC_INPUTS:
-            projection = project(some, float(value), features, time)
-            tables[outputs] = projection.table
-            factor = square_root(projection.metric, features)
+            tables[outputs], metric = project(some, float(value), features, time)
+            factor = square_root(metric, features)
             for o in outputs:
                 factors[o] = factor
         else:
@@ -62,19 +54,16 @@ def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) ->
     V, M = fit_table(tables, d_in + biases)
     if d_in <= METRIC_INPUTS:
         V, M = refine_fit(V, M, tables, factors, d_in + biases)
-    return Nearest(V, M, decay)
+    return canonical(*ordered_rank_one(V, M), decay, biases)
 
 
 def fit_table(tables: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest V and M in coefficients, over the first `size` entries of z."""
-    d_out, _, width = tables.shape
-    rows, columns = upper(width)
-    square = np.zeros((d_out, width, width, width))
-    half = np.where((rows == columns)[:, None], tables, tables / 2)
-    square[:, rows, columns], square[:, columns, rows] = half, half
-    fit = fit_attention(square[:, :size, :size, :size])
-    missing = width - size
-    return np.pad(fit.W_V, ((0, 0), (0, missing))), np.pad(fit.M, ((0, missing), (0, missing)))
+    width = tables.shape[-1]
+    square = np.moveaxis(symmetric_reads(tables.swapaxes(1, 2), width), 1, 3)
+    fit = fit_attention(np.ascontiguousarray(square[:, :size, :size, :size]))
+    missing = (0, width - size)
+    return np.pad(fit.W_V, ((0, 0), missing)), np.pad(fit.M, (missing, missing))
 
 
 def square_root(metric: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -168,7 +157,7 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     tried = np.array(sorted({1.0, mean, *values[strongest].tolist()} - {0.0}, reverse=True))
     assert tried[0] == 1.0
     nearest = (
-        from_table(form.d_in, project(some, decay, features, time).table, decay)
+        quadratic.from_table(form.d_in, project(some, decay, features, time)[0], decay)
         for decay in tried.tolist()
     )
     left = np.array([np.mean(second_moments(some - near, time), axis=1) for near in nearest])
@@ -183,9 +172,33 @@ def coupling(form: QuadraticForm) -> tuple[tuple[float, ...], np.ndarray]:
     The strengths are [d_out, decays]. Neurons of one decay are added up first, so neurons that
     cancel count for nothing.
     """
-    decays, groups = decay_groups(form.decay)
+    decays, groups = quadratic.decay_groups(form.decay)
     query = form.decay < FORGETS
     now = form.kernels[:, :, query] @ form.reads[query]
     memories = [group & ~query for group in groups]
     tables = (form.reads[memory].T @ now[:, memory] for memory in memories)
     return decays, np.array([np.linalg.norm(table, axis=(1, 2)) for table in tables]).T
+
+
+def canonical(V: np.ndarray, M: np.ndarray, decay: np.ndarray, biases: bool) -> LinearAttention:
+    """Return the attention with V and M scaled as the head of this file says."""
+    norms = np.linalg.norm(V), np.linalg.norm(M)
+    if 0 in norms:
+        V, M = np.zeros_like(V), np.zeros_like(M)
+    else:
+        scale = np.sqrt(norms[1] / norms[0])
+        sign = np.sign(V.ravel()[np.argmax(np.abs(V))])
+        V, M = V * scale * sign, M / scale * sign
+    return attention_from(V, M, decay, d_in=len(M) - 1, biases=biases)
+
+
+def ordered_rank_one(V: np.ndarray, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return V and M; of a rank-1 pair, the split whose value has its largest entry first."""
+    u, s, vt = np.linalg.svd(V, full_matrices=False)
+    k, r, qt = np.linalg.svd(M, full_matrices=False)
+    if not all(len(sigma) and np.sum(sigma > 1e-9 * sigma[0]) == 1 for sigma in (s, r)):
+        return V, M
+    value, key = vt[0], k[:, 0]
+    if np.argmax(np.abs(value)) <= np.argmax(np.abs(key)):
+        return V, M
+    return s[0] * np.outer(u[:, 0], key), r[0] * np.outer(value, qt[0])

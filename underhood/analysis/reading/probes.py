@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.arguments import GatedNetwork, check_gated, check_numbers
+from underhood.analysis.arguments import GatedNetwork, check_gated
 from underhood.analysis.forms.linear_algebra import decayed_sums
 from underhood.analysis.forms.norms import TIME
 from underhood.analysis.reading.influences import sample_states
@@ -43,8 +43,7 @@ def probe(
     time  sequence length of the sampled tokens
     seed  of the sampled tokens
     """
-    check_gated(model, "probe")
-    check_numbers("probe", time=time)
+    check_gated(model, "probe", time=time)
     if not isinstance(attention, LinearAttention):
         kind = type(attention).__name__
         raise BadInput(f"probe compares with a LinearAttention, not with a {kind}.")

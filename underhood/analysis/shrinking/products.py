@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import symmetric_part, upper
+from underhood.analysis.forms.linear_algebra import symmetric_reads, upper
 from underhood.analysis.forms.quadratic import symmetric_products
 from underhood.common.least_squares import ResidualPoint, damped_steps
 
@@ -68,17 +68,13 @@ def gate_basis(
     space: np.ndarray, size: int, accuracy: float, rng: np.random.Generator
 ) -> Pair | None:
     """Return W_m, W_x [r, size] whose products are a basis of a space [r, entries] of reads."""
-    rows, columns = upper(size)
     weight = entry_weights(size)
 
     def product(m: np.ndarray, x: np.ndarray) -> np.ndarray:
-        reads = symmetric_products(np.atleast_2d(m), np.atleast_2d(x))
-        return reads.reshape(*m.shape[:-1], len(rows)) * weight
+        return symmetric_products(m, x) * weight
 
     def guess(element: np.ndarray) -> Pair:
-        matrix = np.zeros((size, size))
-        matrix[rows, columns] = element / weight
-        values, vectors = np.linalg.eigh(symmetric_part(matrix))
+        values, vectors = np.linalg.eigh(symmetric_reads(element / weight, size))
         # λ₁uuᵀ − λ₂wwᵀ is the product of √λ₁u + √λ₂w and √λ₁u − √λ₂w.
         high, low = (np.sqrt(max(value, 0.0)) for value in (values[-1], -values[0]))
         if high < 1e-3 and low > 0:

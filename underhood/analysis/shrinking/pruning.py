@@ -11,7 +11,7 @@ from typing import Generic
 import equinox as eqx
 import numpy as np
 
-from underhood.analysis.arguments import Network, check_gated, check_numbers
+from underhood.analysis.arguments import Network, check_gated
 from underhood.analysis.forms.norms import TIME, relative_change, size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
@@ -53,8 +53,7 @@ def prune(model: Network, *, tolerance: float = 2e-3, time: int = TIME) -> Prune
     tolerance  largest allowed change of the function, relative, on N(0, I) tokens
     time       sequence length at which the change is measured
     """
-    check_gated(model, "prune")
-    check_numbers("prune", tolerance=tolerance, time=time)
+    check_gated(model, "prune", tolerance=tolerance, time=time)
     # λ comes from ν in float64, as in `select`: a decay rounded in float32 is another function.
     model = in_float64(model)
     shares = influence(model, time)
