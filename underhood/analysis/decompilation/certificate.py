@@ -12,7 +12,6 @@ treatment of long sequences, and what the bound gives away.
 """
 
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -37,8 +36,6 @@ COMPUTED = 1e-12
 LARGEST_RADIUS = 1e60
 # The radii at which facts and words state the bound.
 STATED_RADII = (1.0, 2.0, 4.0)
-
-PartName = TypeVar("PartName", int, str)
 
 
 @dataclass(frozen=True)
@@ -70,9 +67,15 @@ class Certificate:
         return self.exact_bound(radius, time) + self.rounding(radius, time)
 
     def exact_bound(self, radius: float, time: int) -> float:
-        """Return the bound in exact arithmetic."""
+        """Return the bound in exact arithmetic: the sum in the head of this file."""
         check_range(radius, time)
-        return difference_bound(self.difference, int(time), float(radius))
+        form, radius, time = self.difference, float(radius), int(time)
+        total = instant_bound(form, radius)
+        if time > 1:
+            fine, coarse = (lag_nodes(form.decay, time, spacing) for spacing in (FINE, COARSE))
+            total += memory_with_now_bound(form, fine, radius)
+            total += memory_with_memory_bound(form, coarse, radius)
+        return (1 + COMPUTED) * total
 
     def rounding(self, radius: float, time: int, dtype: DTypeLike = np.float64) -> float:
         """Return what rounding may add, in the networks and in the certificate's tables."""
@@ -122,9 +125,9 @@ class Certificate:
 
 def check_range(radius: float, time: int) -> None:
     """Refuse a radius or a length for which there is no bound."""
-    radius_problems = [f"radius is {radius}; give a number from 0 to {LARGEST_RADIUS:g}"]
-    good = 0 <= radius <= LARGEST_RADIUS
-    refuse(([] if good else radius_problems) + whole_problems(time=time), about="bound")
+    problem = f"radius is {radius}; give a number from 0 to {LARGEST_RADIUS:g}"
+    problems = [] if 0 <= radius <= LARGEST_RADIUS else [problem]
+    refuse(problems + whole_problems(time=time), about="bound")
 
 
 def certify(
@@ -139,23 +142,16 @@ def certify(
     """Return the certificate; `whole` is the size of the network's function `form`."""
     difference = form - quadratic_form(attention)
     keeps = memory_decays(attention)
-
-    def shares(parts: dict[PartName, QuadraticForm]) -> dict[PartName, float]:
-        return {name: size(part, time) / (whole or 1.0) for name, part in parts.items()}
-
-    return Certificate(
-        size=whole,
-        time=time,
-        residual=residual,
-        degrees=shares(by_degree(form)),
-        groups=shares(by_roles(form, keeps)),
-        left_degrees=shares(by_degree(difference)),
-        left_groups=shares(by_roles(difference, keeps)),
-        network=network,
-        attention=attention,
-        # Decays that differ at all may drift apart over a long sequence.
-        difference=difference.gathered(equal=0.0),
-    )
+    parts: Json = {"degrees": by_degree(form), "groups": by_roles(form, keeps)}
+    parts |= {"left_degrees": by_degree(difference), "left_groups": by_roles(difference, keeps)}
+    shares: Json = {
+        name: {part: size(piece, time) / (whole or 1.0) for part, piece in pieces.items()}
+        for name, pieces in parts.items()
+    }
+    # Decays that differ at all may drift apart over a long sequence.
+    difference = difference.gathered(equal=0.0)
+    layers: Json = {"network": network, "attention": attention}
+    return Certificate(whole, time, residual, **shares, **layers, difference=difference)
 
 
 def by_roles(form: QuadraticForm, keeps: tuple[float, ...]) -> dict[str, QuadraticForm]:
@@ -168,16 +164,6 @@ def by_roles(form: QuadraticForm, keeps: tuple[float, ...]) -> dict[str, Quadrat
         "query × query": between(form, query, query),
         "other neurons": between(form, rest, np.ones_like(rest)),
     }
-
-
-def difference_bound(form: QuadraticForm, time: int, radius: float) -> float:
-    """Return the sum in the head of this file."""
-    total = instant_bound(form, radius)
-    if time > 1:
-        fine, coarse = (lag_nodes(form.decay, time, spacing) for spacing in (FINE, COARSE))
-        total += memory_with_now_bound(form, fine, radius)
-        total += memory_with_memory_bound(form, coarse, radius)
-    return (1 + COMPUTED) * total
 
 
 def instant_bound(form: QuadraticForm, radius: float) -> float:

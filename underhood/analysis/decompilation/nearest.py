@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from underhood.analysis.decompilation.projection import attention_features, exact_table, project
 from underhood.analysis.forms import quadratic
@@ -99,12 +100,10 @@ def refine_fit(
         return step
 
     point = point_at(V, M)
-    for after in damped_steps(
-        point, linearise, damping=1e-6, factor=10, least=1e-12, most=1e6, tries=50
-    ):
-        gained, least = point.cost - after.cost, CONVERGED_METRIC * point.cost
-        point = after
-        if gained < least or point.cost == 0:
+    steps = damped_steps(point, linearise, damping=1e-6, factor=10, least=1e-12, most=1e6, tries=50)
+    for after in steps:
+        before, point = point.cost, after
+        if before - point.cost < CONVERGED_METRIC * before or point.cost == 0:
             break
     return point.unknowns
 
@@ -123,14 +122,11 @@ def derivative(V: np.ndarray, M: np.ndarray, factors: list[np.ndarray], size: in
     by_V = attention_table(np.eye(size, width), M).reshape(size, -1)
     # M_bc moves column c of the table, by the entries [:, b] of T(V, I).
     by_M = attention_table(V, np.eye(width))[:, :, :size]
-    blocks = []
-    for o, R in enumerate(factors):
-        block = np.zeros((len(R), len(V) * size + size * size))
-        block[:, o * size : (o + 1) * size] = R @ by_V.T
-        moved = by_M[o].T @ R.reshape(len(R), -1, width)[:, :, :size]
-        block[:, len(V) * size :] = moved.reshape(len(R), -1)
-        blocks.append(block)
-    return np.vstack(blocks)
+    # An output depends on its own row of V alone.
+    rows_V = [R @ by_V.T for R in factors]
+    moved = (by_M[o].T @ R.reshape(len(R), -1, width)[:, :, :size] for o, R in enumerate(factors))
+    rows_M = [rows.reshape(len(rows), size * size) for rows in moved]
+    return np.hstack([block_diag(*rows_V), np.vstack(rows_M)])
 
 
 def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.ndarray:
@@ -140,9 +136,15 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     the most weight are tried, and their mean. The best of them wins over 1 if it leaves less than a
     quarter of the variance that 1 leaves.
     """
-    decays, by_decay = coupling(form)
+    decays, groups = quadratic.decay_groups(form.decay)
+    values, query = np.array(decays), form.decay < FORGETS
+    now = form.kernels[:, :, query] @ form.reads[query]
+    # How strongly the sums of each decay meet the current token [d_out, decays]. Neurons of one
+    # decay are added up first, so neurons that cancel count for nothing.
+    memories = (group & ~query for group in groups)
+    tables = (form.reads[memory].T @ now[:, memory] for memory in memories)
+    by_decay = np.array([np.linalg.norm(table, axis=(1, 2)) for table in tables]).T
     by_decay[:, 0] = 0.0
-    values = np.array(decays)
     present = by_decay > 1e-14 * np.maximum(by_decay.max(axis=1, keepdims=True), 1e-300)
     counts = present.sum(axis=1)
     chosen = np.where(counts == 1, values[present.argmax(axis=1)], 1.0)
@@ -164,20 +166,6 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     clearly = 4 * left.min(axis=0) < left[0]
     chosen[undecided] = np.where(clearly, tried[left.argmin(axis=0)], 1.0)
     return chosen
-
-
-def coupling(form: QuadraticForm) -> tuple[tuple[float, ...], np.ndarray]:
-    """Return the different decays, and how strongly their sums meet the current token.
-
-    The strengths are [d_out, decays]. Neurons of one decay are added up first, so neurons that
-    cancel count for nothing.
-    """
-    decays, groups = quadratic.decay_groups(form.decay)
-    query = form.decay < FORGETS
-    now = form.kernels[:, :, query] @ form.reads[query]
-    memories = [group & ~query for group in groups]
-    tables = (form.reads[memory].T @ now[:, memory] for memory in memories)
-    return decays, np.array([np.linalg.norm(table, axis=(1, 2)) for table in tables]).T
 
 
 def canonical(V: np.ndarray, M: np.ndarray, decay: np.ndarray, biases: bool) -> LinearAttention:
