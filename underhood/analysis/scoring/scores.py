@@ -5,7 +5,6 @@ The layer is only called (`layer_arrays.py`); its weights are not read. The near
 1 − Σ|y − ŷ|²/Σ|y − mean|² over all outputs and times, clipped to [0, 1]. All of it is float64.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import jax
@@ -31,15 +30,6 @@ BETWEEN = np.cos(np.pi * (np.arange(11) + 0.5) / 11)
 CANCELLING = 3.0
 # Singular values of M below this part of the largest are what rounding left of a zero.
 NO_KEY = 1e-10
-
-
-@dataclass(frozen=True)
-class Degrees:
-    """Shares of the homogeneous parts y_k and of the rest, and Σ|y_k|² over |Σ y_k|²."""
-
-    shares: tuple[float, ...]
-    beyond: float
-    cancelling: float
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,7 @@ def attention_score(
         ys = layer_arrays.read(layer, drawn)
         hs = layer_arrays.read(layer, drawn, states=True) if layer_arrays.streams(layer) else None
         xs = np.asarray(drawn)
-        degrees = degree_spectrum(layer, xs[:SCALED])
+        (*degrees, beyond), cancel = degree_spectrum(layer, xs[:SCALED])
     half = sequences // 2
     plain, biased = (nearest(xs[:half], ys[:half], biases=biases) for biases in (False, True))
     score, score_with_biases = (
@@ -125,18 +115,13 @@ def attention_score(
         state_rank = int(np.sum(sigma > 1e-6))
     fits = (score, plain, score_with_biases, biased)
     states = (state_kv, state_q, state_dimension, state_rank)
-    notes = tuple(score_notes(ys, hs, degrees))
-    return AttentionScore(*fits, *states, degrees.shares, degrees.beyond, notes)
-
-
-def score_notes(ys: np.ndarray, hs: np.ndarray | None, degrees: Degrees) -> Iterator[str]:
-    """Yield what a reader of the numbers should know."""
-    if is_constant(ys):
-        yield "The output is constant, so there is nothing to explain."
-    if hs is None:
-        yield "The layer has no step and initial_state, so its state was not read."
-    if degrees.cancelling > CANCELLING:
-        yield "Parts of different degree cancel: the outputs are no low polynomial."
+    notes = (
+        (is_constant(ys), "The output is constant, so there is nothing to explain."),
+        (hs is None, "The layer has no step and initial_state, so its state was not read."),
+        (cancel, "Parts of different degree cancel: the outputs are no low polynomial."),
+    )
+    true_notes = tuple(note for holds, note in notes if holds)
+    return AttentionScore(*fits, *states, tuple(degrees), beyond, true_notes)
 
 
 def nearest(xs: np.ndarray, ys: np.ndarray, *, biases: bool) -> LinearAttention:
@@ -197,8 +182,11 @@ def singular_values(hs: np.ndarray) -> np.ndarray:
     return sigma / sigma[0]
 
 
-def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> Degrees:
-    """Fit y(r·x) by a polynomial in r at some points of [−1, 1], and judge it at others."""
+def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> tuple[list[float], bool]:
+    """Return the shares of all degrees and of the rest, and whether parts of y cancel.
+
+    y(r·x) is fitted by a polynomial in r at some points of [−1, 1], and judged at others.
+    """
     radii, fitted = np.concatenate([RADII, BETWEEN]), len(RADII)
     inputs = (radii[:, None, None, None] * xs).reshape(-1, *xs.shape[1:])
     ys = scaled(layer_arrays.read(layer, jnp.asarray(inputs)).reshape(len(radii), -1))
@@ -209,4 +197,4 @@ def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> Degrees:
     # RADII[0] is 1, where the parts add up to the output itself.
     whole, size = np.sum(ys[0] ** 2) or 1.0, np.sum(ys[fitted:] ** 2) or 1.0
     shares = squares / (np.sum(squares) or 1.0)
-    return Degrees(tuple(shares.tolist()), float(missed / size), float(np.sum(squares) / whole))
+    return [*shares.tolist(), float(missed / size)], np.sum(squares) / whole > CANCELLING

@@ -8,6 +8,7 @@ computed there are whole families of zeros. A subspace known to some accuracy ha
 accuracy. A well-conditioned basis is picked from the products found.
 """
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,8 @@ from underhood.analysis.forms.linear_algebra import symmetric_reads, upper
 from underhood.analysis.forms.quadratic import symmetric_products
 from underhood.common.least_squares import ResidualPoint, damped_steps
 
-SEARCHES_PER_DIMENSION = 12
+# Searches for each dimension of a space.
+SEARCHES = 12
 # A product this near to the space lies in it up to rounding.
 EXACT_PRODUCT = 1e-13
 # A search ends with a step that lowers its cost by less than this share.
@@ -104,17 +106,13 @@ def product_basis(
         a, b = guess(np.ones(space.shape[1]))
         return np.zeros((0, len(a))), np.zeros((0, len(b)))
     basis = np.linalg.svd(space, full_matrices=False)[2]
-    pairs: list[Pair] = []
-    misfits: list[float] = []
-    for _ in range(SEARCHES_PER_DIMENSION * dimension):
-        pair, misfit = refine_product(*guess(rng.normal(size=dimension) @ basis), basis, product)
-        if misfit <= accuracy:
-            pairs.append(pair)
-            misfits.append(misfit)
-        if len(pairs) >= 4 * dimension:
-            break
-    if len(pairs) < dimension:
+    guesses = (guess(rng.normal(size=dimension) @ basis) for _ in range(SEARCHES * dimension))
+    searches = (refine_product(*pair, basis, product) for pair in guesses)
+    good = ((pair, misfit) for pair, misfit in searches if misfit <= accuracy)
+    results = list(itertools.islice(good, 4 * dimension))
+    if len(results) < dimension:
         return None
+    pairs, misfits = zip(*results, strict=True)
     a, b = (np.array(factors) for factors in zip(*pairs, strict=True))
     # Few good products may span the space badly; many fair ones span it well.
     best, chosen = np.inf, None

@@ -190,7 +190,7 @@ def minimise(
     *,
     steps: int,
     target: float = 0.0,
-    watch: Callable[[int, float], None] | None = None,
+    watch: Callable[[int, float], None],
 ) -> tuple[SeparableNetwork, list[float]]:
     """Return the network after at most `steps` steps, and its cost after each."""
 
@@ -212,8 +212,7 @@ def minimise(
     fits = damped_steps(now, linearise, damping=1e-3, factor=10, least=1e-12, most=most)
     costs = [now.cost]
     for number in range(steps):
-        if watch is not None:
-            watch(number, costs[-1])
+        watch(number, costs[-1])
         settled = len(costs) > WINDOW and costs[-1] > (1 - LEAST_GAIN) * costs[-1 - WINDOW]
         if costs[-1] <= target or settled or network.W_m.size == 0:
             break
