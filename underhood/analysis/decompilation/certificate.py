@@ -131,15 +131,10 @@ def check_range(radius: float, time: int) -> None:
 
 
 def certify(
-    network: GatedNetwork,
-    form: QuadraticForm,
-    attention: LinearAttention,
-    *,
-    whole: float,
-    residual: float,
-    time: int,
+    network: GatedNetwork, attention: LinearAttention, *, whole: float, residual: float, time: int
 ) -> Certificate:
-    """Return the certificate; `whole` is the size of the network's function `form`."""
+    """Return the certificate; `whole` is the size of the network's function."""
+    form = quadratic_form(network)
     difference = form - quadratic_form(attention)
     keeps = memory_decays(attention)
     parts: Json = {"degrees": by_degree(form), "groups": by_roles(form, keeps)}

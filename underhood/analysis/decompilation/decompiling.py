@@ -88,5 +88,5 @@ def decompile(
         results.append((attention, relative_change(form, quadratic_form(attention), time, whole)))
     plain, best = results[0], results[-1]
     attention, residual = best if best[1] < BIASES_PAY * plain[1] else plain
-    certificate = certify(rnn, form, attention, whole=whole, residual=residual, time=time)
+    certificate = certify(rnn, attention, whole=whole, residual=residual, time=time)
     return Decompilation(attention, certificate, tolerance, roles(rnn, memory_decays(attention)))

@@ -43,8 +43,6 @@ def decay_slopes(decay: np.ndarray | float, states: np.ndarray) -> np.ndarray:
 
 def group_by_line(vectors: np.ndarray, tolerance: float) -> list[np.ndarray]:
     """Return groups of row numbers: rows of length 1 within `tolerance` of one line."""
-    if not len(vectors):
-        return []
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     left = np.arange(len(unit))
     groups = []

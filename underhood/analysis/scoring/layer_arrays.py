@@ -5,7 +5,6 @@ callable module. If it has `initial_state()` and `step(state, x)`, its states ar
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -97,15 +96,11 @@ def promoted(tree: PyTree, dtype: jnp.dtype = jnp.float64) -> PyTree:
 
 @eqx.filter_jit
 def layer_outputs(layer: AnyLayer, xs: TokenSequences) -> Float[Array, "batch time d_out"]:
-    """Return the outputs at all times of many sequences."""
     return jax.vmap(layer)(xs)
 
 
 @eqx.filter_jit
-def layer_states(
-    layer: Any,  # Any: whatever `streams`
-    xs: TokenSequences,
-) -> Float[Array, "batch time state"]:
+def layer_states(layer: PyTree, xs: TokenSequences) -> Float[Array, "batch time state"]:
     """Return the state after every token, as real numbers."""
     start = promoted(layer.initial_state(), xs.dtype)
 

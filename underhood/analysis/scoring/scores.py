@@ -132,7 +132,7 @@ def nearest(xs: np.ndarray, ys: np.ndarray, *, biases: bool) -> LinearAttention:
     if not is_constant(ys):
         fit = fit_outputs(zs, scaled(ys))
         W_V, M, decay = float(np.max(np.abs(ys))) * fit.W_V, fit.M, np.full(d_out, fit.decay)
-    return attention_from(W_V, M, decay, d_in=d_in, biases=biases, tolerance=NO_KEY)
+    return attention_from(W_V, M, decay, d_in=d_in, biases=biases, noise=NO_KEY)
 
 
 def is_constant(values: np.ndarray) -> bool:

@@ -25,6 +25,9 @@ EXACT_PRODUCT = 1e-13
 SMALLEST_GAIN = 1e-6
 
 Pair = tuple[np.ndarray, np.ndarray]
+# The product of a pair as a vector, and a pair whose product is near a vector.
+PairProduct = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Guess = Callable[[np.ndarray], Pair]
 
 
 def rank_one_basis(
@@ -94,11 +97,7 @@ def entry_weights(size: int) -> np.ndarray:
 
 
 def product_basis(
-    space: np.ndarray,
-    product: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    guess: Callable[[np.ndarray], Pair],
-    accuracy: float,
-    rng: np.random.Generator,
+    space: np.ndarray, product: PairProduct, guess: Guess, accuracy: float, rng: np.random.Generator
 ) -> Pair | None:
     """Return products that are a basis of the space; None where too few are found."""
     dimension = len(space)
@@ -129,10 +128,7 @@ def product_basis(
 
 
 def refine_product(
-    a: np.ndarray,
-    b: np.ndarray,
-    basis: np.ndarray,
-    product: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    a: np.ndarray, b: np.ndarray, basis: np.ndarray, product: PairProduct
 ) -> tuple[Pair, float]:
     """Move a and b until their product is near the space; return them and its distance."""
 

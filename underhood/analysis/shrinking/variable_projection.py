@@ -33,6 +33,9 @@ MOST_DAMPING = 1e8
 # A fit ends when this many steps together lower its cost by less than this share.
 WINDOW, LEAST_GAIN = 8, 0.1
 
+# It is called with the number of a step and the cost before it.
+StepWatcher = Callable[[int, float], None]
+
 
 @dataclass(frozen=True)
 class Data:
@@ -167,7 +170,6 @@ def half_mean_square(error: np.ndarray) -> float:
 
 
 def fit_linear(network: SeparableNetwork, data: Data) -> Fitted:
-    """Solve for the linear part."""
     states = network.states(data.tokens)
     F = network.features(data, states)
     scale = np.linalg.norm(F, axis=0)
@@ -185,12 +187,7 @@ def fit_linear(network: SeparableNetwork, data: Data) -> Fitted:
 
 
 def minimise(
-    network: SeparableNetwork,
-    data: Data,
-    *,
-    steps: int,
-    target: float = 0.0,
-    watch: Callable[[int, float], None],
+    network: SeparableNetwork, data: Data, *, steps: int, target: float = 0.0, watch: StepWatcher
 ) -> tuple[SeparableNetwork, list[float]]:
     """Return the network after at most `steps` steps, and its cost after each."""
 
