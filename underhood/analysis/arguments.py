@@ -15,8 +15,10 @@ Network = TypeVar("Network", bound=GatedNetwork)
 LONGEST = 256
 
 
-def check_gated(model: object, about: str) -> None:
-    """Refuse everything but a GatedRNN or a SideGatedRNN with inputs."""
+def check_gated(
+    model: object, about: str, *, time: object = 1, least: int = 1, **shares: object
+) -> None:
+    """Refuse everything but a GatedRNN or a SideGatedRNN with inputs; then `check_numbers`."""
     if isinstance(model, Construction):
         raise BadInput(f"{about} takes a network: give the construction's .layer.")
     if not isinstance(model, GatedNetwork):
@@ -26,6 +28,7 @@ def check_gated(model: object, about: str) -> None:
         )
     if model.d_in == 0:
         raise BadInput(f"{about}: the network has no inputs, so there is nothing to find.")
+    check_numbers(about, time=time, least=least, **shares)
 
 
 def check_numbers(about: str, *, time: object, least: int = 1, **shares: object) -> None:

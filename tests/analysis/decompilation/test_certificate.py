@@ -13,7 +13,7 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.analysis.decompilation.bounds import one_token_bound, two_token_bound
-from underhood.analysis.decompilation.lags import COARSE, FINE, Spacing, lag_nodes
+from underhood.analysis.decompilation.lags import COARSE, FINE, lag_nodes
 from underhood.analysis.decompilation.rounding import rounding_bound
 from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.quadratic import (
@@ -225,7 +225,7 @@ def test_decays_that_differ_by_little_drift_apart() -> None:
 
 @pytest.mark.parametrize("time", [1, 2, 65, 66, 77, 300, 5000])
 @pytest.mark.parametrize("spacing", [FINE, COARSE])
-def test_nodes_stand_for_every_lag(time: int, spacing: Spacing) -> None:
+def test_nodes_stand_for_every_lag(time: int, spacing: tuple[int, float]) -> None:
     decay = np.array([0.0, 0.3, 0.97, 0.9999, 1.0])
     lags = lag_nodes(decay, time, spacing)
     assert lags.weights.sum() == pytest.approx(time)

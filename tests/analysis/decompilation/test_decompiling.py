@@ -195,7 +195,7 @@ PLANTED = {
 
 
 def orthogonal_part(form, features):
-    table = project(form, 1.0, features, TIME).table
+    table = project(form, 1.0, features, TIME)[0]
     return form - from_table(D_IN, table, np.ones(D_OUT))
 
 
@@ -253,10 +253,10 @@ def test_sizes_are_those_of_a_simulation():
 def test_a_side_gated_network_with_another_decay_is_no_attention(share):
     rng = np.random.default_rng(1)
     features = attention_features(D_IN, biases=False)
-    base = project(quadratic_form(attention(D_IN, 4, d_v=D_OUT)), 1.0, features, TIME).table
+    base = project(quadratic_form(attention(D_IN, 4, d_v=D_OUT)), 1.0, features, TIME)[0]
     table = rng.normal(size=base.shape) * features
     faded = from_table(D_IN, table, np.full(D_OUT, 0.5))
-    back = project(faded, 1.0, features, TIME).table
+    back = project(faded, 1.0, features, TIME)[0]
     planted = faded - from_table(D_IN, back, np.ones(D_OUT))
     scale = share * size(from_table(D_IN, base, np.ones(D_OUT)), TIME) / size(planted, TIME)
     rnn = side_network(D_IN, [(1.0, base - scale * back), (0.5, scale * table)])

@@ -12,7 +12,6 @@ treatment of long sequences, and what the bound gives away.
 """
 
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -21,7 +20,7 @@ from underhood.analysis.arguments import GatedNetwork
 from underhood.analysis.decompilation.bounds import largest_norms, one_token_bound, two_token_bound
 from underhood.analysis.decompilation.lags import COARSE, FINE, Lags, lag_nodes
 from underhood.analysis.decompilation.rounding import rounding_bound
-from underhood.analysis.forms.linear_algebra import symmetric_part, upper
+from underhood.analysis.forms.linear_algebra import symmetric_reads
 from underhood.analysis.forms.norms import between, by_degree, size
 from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.reading.neuron_roles import memory_decays
@@ -37,8 +36,6 @@ COMPUTED = 1e-12
 LARGEST_RADIUS = 1e60
 # The radii at which facts and words state the bound.
 STATED_RADII = (1.0, 2.0, 4.0)
-
-PartName = TypeVar("PartName", int, str)
 
 
 @dataclass(frozen=True)
@@ -70,9 +67,15 @@ class Certificate:
         return self.exact_bound(radius, time) + self.rounding(radius, time)
 
     def exact_bound(self, radius: float, time: int) -> float:
-        """Return the bound in exact arithmetic."""
+        """Return the bound in exact arithmetic: the sum in the head of this file."""
         check_range(radius, time)
-        return difference_bound(self.difference, int(time), float(radius))
+        form, radius, time = self.difference, float(radius), int(time)
+        total = instant_bound(form, radius)
+        if time > 1:
+            fine, coarse = (lag_nodes(form.decay, time, spacing) for spacing in (FINE, COARSE))
+            total += memory_with_now_bound(form, fine, radius)
+            total += memory_with_memory_bound(form, coarse, radius)
+        return (1 + COMPUTED) * total
 
     def rounding(self, radius: float, time: int, dtype: DTypeLike = np.float64) -> float:
         """Return what rounding may add, in the networks and in the certificate's tables."""
@@ -122,40 +125,28 @@ class Certificate:
 
 def check_range(radius: float, time: int) -> None:
     """Refuse a radius or a length for which there is no bound."""
-    radius_problems = [f"radius is {radius}; give a number from 0 to {LARGEST_RADIUS:g}"]
-    good = 0 <= radius <= LARGEST_RADIUS
-    refuse(([] if good else radius_problems) + whole_problems(time=time), about="bound")
+    problem = f"radius is {radius}; give a number from 0 to {LARGEST_RADIUS:g}"
+    problems = [] if 0 <= radius <= LARGEST_RADIUS else [problem]
+    refuse(problems + whole_problems(time=time), about="bound")
 
 
 def certify(
-    network: GatedNetwork,
-    form: QuadraticForm,
-    attention: LinearAttention,
-    *,
-    whole: float,
-    residual: float,
-    time: int,
+    network: GatedNetwork, attention: LinearAttention, *, whole: float, residual: float, time: int
 ) -> Certificate:
-    """Return the certificate; `whole` is the size of the network's function `form`."""
+    """Return the certificate; `whole` is the size of the network's function."""
+    form = quadratic_form(network)
     difference = form - quadratic_form(attention)
     keeps = memory_decays(attention)
-
-    def shares(parts: dict[PartName, QuadraticForm]) -> dict[PartName, float]:
-        return {name: size(part, time) / (whole or 1.0) for name, part in parts.items()}
-
-    return Certificate(
-        size=whole,
-        time=time,
-        residual=residual,
-        degrees=shares(by_degree(form)),
-        groups=shares(by_roles(form, keeps)),
-        left_degrees=shares(by_degree(difference)),
-        left_groups=shares(by_roles(difference, keeps)),
-        network=network,
-        attention=attention,
-        # Decays that differ at all may drift apart over a long sequence.
-        difference=difference.gathered(equal=0.0),
-    )
+    parts: Json = {"degrees": by_degree(form), "groups": by_roles(form, keeps)}
+    parts |= {"left_degrees": by_degree(difference), "left_groups": by_roles(difference, keeps)}
+    shares: Json = {
+        name: {part: size(piece, time) / (whole or 1.0) for part, piece in pieces.items()}
+        for name, pieces in parts.items()
+    }
+    # Decays that differ at all may drift apart over a long sequence.
+    difference = difference.gathered(equal=0.0)
+    layers: Json = {"network": network, "attention": attention}
+    return Certificate(whole, time, residual, **shares, **layers, difference=difference)
 
 
 def by_roles(form: QuadraticForm, keeps: tuple[float, ...]) -> dict[str, QuadraticForm]:
@@ -170,16 +161,6 @@ def by_roles(form: QuadraticForm, keeps: tuple[float, ...]) -> dict[str, Quadrat
     }
 
 
-def difference_bound(form: QuadraticForm, time: int, radius: float) -> float:
-    """Return the sum in the head of this file."""
-    total = instant_bound(form, radius)
-    if time > 1:
-        fine, coarse = (lag_nodes(form.decay, time, spacing) for spacing in (FINE, COARSE))
-        total += memory_with_now_bound(form, fine, radius)
-        total += memory_with_memory_bound(form, coarse, radius)
-    return (1 + COMPUTED) * total
-
-
 def instant_bound(form: QuadraticForm, radius: float) -> float:
     """Bound the current token with itself: one(G(0,0))."""
     tables = form.reads.T @ form.kernels @ form.reads
@@ -191,12 +172,8 @@ def memory_with_now_bound(form: QuadraticForm, lags: Lags, radius: float) -> flo
     past = lags.fading[1:, None, :] * form.reads.T
     tables = past[:, None] @ (form.kernels @ form.reads)
     total = float(lags.weights[1:] @ two_token_bound(tables, form.d_in, radius))
-    if np.any(lags.remainder):
-        # |aᵀKr − bᵀKr| with b the memory over chords instead of powers.
-        sizes = largest_reads(form.reads, form.d_in, radius)
-        strength = np.linalg.norm(form.kernels, axis=0)
-        total += float((sizes * lags.remainder) @ strength @ sizes)
-    return 2 * total
+    # |aᵀKr − bᵀKr| with b the memory over chords instead of powers.
+    return 2 * (total + chords_bound(form, lags.remainder, np.ones(form.neurons), radius))
 
 
 def memory_with_memory_bound(form: QuadraticForm, lags: Lags, radius: float) -> float:
@@ -220,26 +197,25 @@ def memory_with_memory_bound(form: QuadraticForm, lags: Lags, radius: float) -> 
         # Both orders count, but a node meets itself once.
         many = different[place, place:] * np.where(np.arange(len(past) - place), 2, 1)
         met = np.flatnonzero(many)
-        total += float(
-            many[met] @ two_token_bound(lagged @ meeting[place + met], form.d_in, radius)
-        )
-    if np.any(lags.remainder):
-        # With b the memory over chords, aᵀKa − bᵀKb = (a − b)ᵀK(a + b).
-        sizes = largest_reads(form.reads, form.d_in, radius)
-        strength = np.linalg.norm(form.kernels, axis=0)
-        both = 2 * lags.weights[1:] @ fading
-        total += float((sizes * lags.remainder[remembers]) @ strength @ (sizes * both))
-    return total
+        bounds = two_token_bound(lagged @ meeting[place + met], form.d_in, radius)
+        total += float(many[met] @ bounds)
+    # With b the memory over chords, aᵀKa − bᵀKb = (a − b)ᵀK(a + b).
+    both = 2 * lags.weights[1:] @ fading
+    return total + chords_bound(form, lags.remainder[remembers], both, radius)
 
 
-def largest_reads(reads: np.ndarray, d_in: int, radius: float) -> np.ndarray:
-    """Return sup |q·v(z)| over |x| ≤ radius, for every row q."""
-    rows, columns = upper(d_in + 1)
-    matrices = np.zeros((len(reads), d_in + 1, d_in + 1))
-    matrices[:, rows, columns] = reads
-    matrices = symmetric_part(matrices)
-    return (
-        largest_norms(matrices[:, :d_in, :d_in]) * radius**2
-        + 2 * np.linalg.norm(matrices[:, :d_in, d_in], axis=1) * radius
-        + np.abs(matrices[:, d_in, d_in])
+def chords_bound(
+    form: QuadraticForm, remainder: np.ndarray, weights: np.ndarray, radius: float
+) -> float:
+    """Bound |(a − b)ᵀK c|: a − b holds `remainder`, c `weights` times the largest read."""
+    if not np.any(remainder):
+        return 0.0
+    matrices, x = symmetric_reads(form.reads, form.d_in + 1), slice(form.d_in)
+    # sup |q·v(z)| over |x| ≤ radius, for every neuron.
+    sizes = (
+        largest_norms(matrices[:, x, x]) * radius**2
+        + 2 * np.linalg.norm(matrices[:, x, -1], axis=1) * radius
+        + np.abs(matrices[:, -1, -1])
     )
+    strength = np.linalg.norm(form.kernels, axis=0)
+    return float((sizes * remainder) @ strength @ (sizes * weights))

@@ -3,22 +3,16 @@
 `decompile` finds the attention nearest to the network on tokens x ~ N(0, I) (`nearest.py`). The
 difference of the two is a function too, known exactly. Its size is the residual, and the
 certificate bounds its largest value on bounded sequences.
-
-W_V and M = W_KᵀW_Q are determined up to one scale: |W_V| = |M| (Frobenius), and the largest entry
-of W_V is positive. M is split by its singular values, W_K = √Σ Uᵀ and W_Q = √Σ Vᵀ. If both have
-rank 1, W_V = u vᵀ and M = k qᵀ, then v and k may change places; v is the one whose largest entry
-comes first.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.arguments import GatedNetwork, check_gated, check_numbers
+from underhood.analysis.arguments import GatedNetwork, check_gated
 from underhood.analysis.decompilation.certificate import Certificate, certify
-from underhood.analysis.decompilation.nearest import Nearest, nearest_attention
+from underhood.analysis.decompilation.nearest import nearest_attention
 from underhood.analysis.decompilation.rounding import rounding_bound
-from underhood.analysis.forms.attention_fit import attention_from
 from underhood.analysis.forms.norms import TIME, relative_change, size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.neuron_roles import memory_decays, roles
@@ -76,8 +70,7 @@ def decompile(
     biases     whether the attention may have biases; None: only where they explain ten times more
     time       sequence length at which the residual is stated; the bound takes any length
     """
-    check_gated(rnn, "decompile")
-    check_numbers("decompile", tolerance=tolerance, time=time, least=2)
+    check_gated(rnn, "decompile", tolerance=tolerance, time=time, least=2)
     if biases not in (None, True, False):
         raise BadInput(f"decompile: biases is {biases!r}; give None, True or False.")
     form = quadratic_form(rnn)
@@ -91,36 +84,9 @@ def decompile(
     for with_biases in choices if biases is None else (biases,):
         attention = LinearAttention(np.zeros((form.d_out, form.d_in)), *np.zeros((2, 0, form.d_in)))
         if whole > 0:
-            attention = canonical(
-                nearest_attention(form, biases=with_biases, time=time), with_biases
-            )
+            attention = nearest_attention(form, biases=with_biases, time=time)
         results.append((attention, relative_change(form, quadratic_form(attention), time, whole)))
     plain, best = results[0], results[-1]
     attention, residual = best if best[1] < BIASES_PAY * plain[1] else plain
-    certificate = certify(rnn, form, attention, whole=whole, residual=residual, time=time)
+    certificate = certify(rnn, attention, whole=whole, residual=residual, time=time)
     return Decompilation(attention, certificate, tolerance, roles(rnn, memory_decays(attention)))
-
-
-def canonical(nearest: Nearest, biases: bool) -> LinearAttention:
-    """Return the documented choice among all weights of one function."""
-    V, M = ordered_rank_one(nearest.V, nearest.M)
-    norms = np.linalg.norm(V), np.linalg.norm(M)
-    if 0 in norms:
-        V, M = np.zeros_like(V), np.zeros_like(M)
-    else:
-        scale = np.sqrt(norms[1] / norms[0])
-        sign = np.sign(V.ravel()[np.argmax(np.abs(V))])
-        V, M = V * scale * sign, M / scale * sign
-    return attention_from(V, M, nearest.decay, d_in=len(M) - 1, biases=biases)
-
-
-def ordered_rank_one(V: np.ndarray, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return V and M; of a rank-1 pair, the split whose value has its largest entry first."""
-    u, s, vt = np.linalg.svd(V, full_matrices=False)
-    k, r, qt = np.linalg.svd(M, full_matrices=False)
-    if not all(len(sigma) and np.sum(sigma > 1e-9 * sigma[0]) == 1 for sigma in (s, r)):
-        return V, M
-    value, key = vt[0], k[:, 0]
-    if np.argmax(np.abs(value)) <= np.argmax(np.abs(key)):
-        return V, M
-    return s[0] * np.outer(u[:, 0], key), r[0] * np.outer(value, qt[0])

@@ -21,18 +21,9 @@ import numpy as np
 
 from underhood.analysis.decompilation.rounding import geometric_sum
 
-
-@dataclass(frozen=True)
-class Spacing:
-    """Lags up to `single` are nodes; later ones grow by the factor `growth`."""
-
-    single: int
-    growth: float
-
-
-# Sums over lags take the fine spacing, sums over pairs of lags the coarse one.
-FINE = Spacing(1000, 1.01)
-COARSE = Spacing(64, 1.15)
+# Lags up to the first number are nodes; later nodes grow by the second number, a factor. Sums over
+# lags take the fine spacing, sums over pairs of lags the coarse one.
+FINE, COARSE = (1000, 1.01), (64, 1.15)
 
 
 @dataclass(frozen=True)
@@ -52,16 +43,17 @@ class Lags:
         return np.maximum(np.outer(self.weights, self.weights) - same, 0.0)
 
 
-def lag_nodes(decay: np.ndarray, time: int, spacing: Spacing) -> Lags:
+def lag_nodes(decay: np.ndarray, time: int, spacing: tuple[int, float]) -> Lags:
     """Return the lags of a sequence of length `time`."""
     if np.all((decay == 0) | (decay == 1)):
         nodes = np.arange(min(time, 2))
         weights = np.array([1.0, time - 1.0])[: len(nodes)]
         nothing = np.zeros(len(nodes) - 1), decay ** nodes[:, None], np.zeros(len(decay))
         return Lags(weights, weights, *nothing)
-    places = list(range(min(time, spacing.single + 1)))
+    single, growth = spacing
+    places = list(range(min(time, single + 1)))
     while places[-1] < time - 1:
-        places.append(int(places[-1] * spacing.growth))
+        places.append(int(places[-1] * growth))
     nodes = np.array(places, float)
     # Between two nodes lie `many` lags; lag m of them has the shares 1 − m/gap and m/gap.
     gaps = np.diff(nodes)
@@ -72,7 +64,7 @@ def lag_nodes(decay: np.ndarray, time: int, spacing: Spacing) -> Lags:
     squares = np.append(1.0, second) + np.append(many - 2 * first + second, 0.0)
     fading = decay ** nodes[:, None]
     remainder = np.zeros(len(decay))
-    if time > spacing.single + 1:
+    if time > single + 1:
         # The second term is for rounding in the first.
         chords = weights @ fading
         remainder = np.maximum(chords - geometric_sum(decay, time), 0.0) + 1e-13 * chords

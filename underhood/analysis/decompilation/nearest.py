@@ -4,24 +4,27 @@ The network is projected onto all features A_e z_c that attention could use (`pr
 gives a table T and a metric Φ. Tables of attentions are T(V, M), the coefficients of V S M z. The
 nearest of them in coefficients is fitted by turns (`attention_fit.py`). A few damped Gauss–Newton
 steps lead from there to the nearest in the metric.
+
+W_V and M = W_KᵀW_Q are determined up to one scale: |W_V| = |M| (Frobenius), and the largest entry
+of W_V is positive. M is split by its singular values, W_K = √Σ Uᵀ and W_Q = √Σ Vᵀ. If both have
+rank 1, W_V = u vᵀ and M = k qᵀ, then v and k may change places; v is the one whose largest entry
+comes first.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from underhood.analysis.decompilation.projection import attention_features, exact_table, project
-from underhood.analysis.forms.attention_fit import fit_attention
-from underhood.analysis.forms.linear_algebra import upper
+from underhood.analysis.forms import quadratic
+from underhood.analysis.forms.attention_fit import attention_from, fit_attention
+from underhood.analysis.forms.linear_algebra import symmetric_reads
 from underhood.analysis.forms.norms import TIME, second_moments
-from underhood.analysis.forms.quadratic import (
-    QuadraticForm,
-    attention_table,
-    decay_groups,
-    from_table,
-)
+from underhood.analysis.forms.quadratic import QuadraticForm, attention_table
 from underhood.common.least_squares import ResidualPoint, damped_steps
+from underhood.layers import LinearAttention
 
 # Up to this many inputs the metric of functions is used; it has (d³/2)² entries. Beyond it, the
 # nearest attention is the nearest in coefficients.
@@ -32,16 +35,7 @@ FORGETS = 1e-3
 CONVERGED_METRIC = 1e-13
 
 
-@dataclass(frozen=True)
-class Nearest:
-    """V [d_out, p] and M [p, p] over z = [x; 1] (p = d + 1), and the decay of each output."""
-
-    V: np.ndarray
-    M: np.ndarray
-    decay: np.ndarray
-
-
-def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) -> Nearest:
+def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) -> LinearAttention:
     """Return the nearest attention with one decay per output."""
     d_in = form.d_in
     features = attention_features(d_in, biases=biases)
@@ -52,9 +46,8 @@ def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) ->
         outputs = np.flatnonzero(decay == value)
         some = replace(form, kernels=form.kernels[outputs])
         if d_in <= METRIC_INPUTS:
-            projection = project(some, float(value), features, time)
-            tables[outputs] = projection.table
-            factor = square_root(projection.metric, features)
+            tables[outputs], metric = project(some, float(value), features, time)
+            factor = square_root(metric, features)
             for o in outputs:
                 factors[o] = factor
         else:
@@ -62,19 +55,16 @@ def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) ->
     V, M = fit_table(tables, d_in + biases)
     if d_in <= METRIC_INPUTS:
         V, M = refine_fit(V, M, tables, factors, d_in + biases)
-    return Nearest(V, M, decay)
+    return canonical(*ordered_rank_one(V, M), decay, biases)
 
 
 def fit_table(tables: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest V and M in coefficients, over the first `size` entries of z."""
-    d_out, _, width = tables.shape
-    rows, columns = upper(width)
-    square = np.zeros((d_out, width, width, width))
-    half = np.where((rows == columns)[:, None], tables, tables / 2)
-    square[:, rows, columns], square[:, columns, rows] = half, half
-    fit = fit_attention(square[:, :size, :size, :size])
-    missing = width - size
-    return np.pad(fit.W_V, ((0, 0), (0, missing))), np.pad(fit.M, ((0, missing), (0, missing)))
+    width = tables.shape[-1]
+    square = np.moveaxis(symmetric_reads(tables.swapaxes(1, 2), width), 1, 3)
+    fit = fit_attention(np.ascontiguousarray(square[:, :size, :size, :size]))
+    missing = (0, width - size)
+    return np.pad(fit.W_V, ((0, 0), missing)), np.pad(fit.M, (missing, missing))
 
 
 def square_root(metric: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -110,12 +100,10 @@ def refine_fit(
         return step
 
     point = point_at(V, M)
-    for after in damped_steps(
-        point, linearise, damping=1e-6, factor=10, least=1e-12, most=1e6, tries=50
-    ):
-        gained, least = point.cost - after.cost, CONVERGED_METRIC * point.cost
-        point = after
-        if gained < least or point.cost == 0:
+    steps = damped_steps(point, linearise, damping=1e-6, factor=10, least=1e-12, most=1e6, tries=50)
+    for after in steps:
+        before, point = point.cost, after
+        if before - point.cost < CONVERGED_METRIC * before or point.cost == 0:
             break
     return point.unknowns
 
@@ -134,14 +122,11 @@ def derivative(V: np.ndarray, M: np.ndarray, factors: list[np.ndarray], size: in
     by_V = attention_table(np.eye(size, width), M).reshape(size, -1)
     # M_bc moves column c of the table, by the entries [:, b] of T(V, I).
     by_M = attention_table(V, np.eye(width))[:, :, :size]
-    blocks = []
-    for o, R in enumerate(factors):
-        block = np.zeros((len(R), len(V) * size + size * size))
-        block[:, o * size : (o + 1) * size] = R @ by_V.T
-        moved = by_M[o].T @ R.reshape(len(R), -1, width)[:, :, :size]
-        block[:, len(V) * size :] = moved.reshape(len(R), -1)
-        blocks.append(block)
-    return np.vstack(blocks)
+    # An output depends on its own row of V alone.
+    rows_V = [R @ by_V.T for R in factors]
+    moved = (by_M[o].T @ R.reshape(len(R), -1, width)[:, :, :size] for o, R in enumerate(factors))
+    rows_M = [rows.reshape(len(rows), size * size) for rows in moved]
+    return np.hstack([block_diag(*rows_V), np.vstack(rows_M)])
 
 
 def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.ndarray:
@@ -151,9 +136,15 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     the most weight are tried, and their mean. The best of them wins over 1 if it leaves less than a
     quarter of the variance that 1 leaves.
     """
-    decays, by_decay = coupling(form)
+    decays, groups = quadratic.decay_groups(form.decay)
+    values, query = np.array(decays), form.decay < FORGETS
+    now = form.kernels[:, :, query] @ form.reads[query]
+    # How strongly the sums of each decay meet the current token [d_out, decays]. Neurons of one
+    # decay are added up first, so neurons that cancel count for nothing.
+    memories = (group & ~query for group in groups)
+    tables = (form.reads[memory].T @ now[:, memory] for memory in memories)
+    by_decay = np.array([np.linalg.norm(table, axis=(1, 2)) for table in tables]).T
     by_decay[:, 0] = 0.0
-    values = np.array(decays)
     present = by_decay > 1e-14 * np.maximum(by_decay.max(axis=1, keepdims=True), 1e-300)
     counts = present.sum(axis=1)
     chosen = np.where(counts == 1, values[present.argmax(axis=1)], 1.0)
@@ -168,7 +159,7 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     tried = np.array(sorted({1.0, mean, *values[strongest].tolist()} - {0.0}, reverse=True))
     assert tried[0] == 1.0
     nearest = (
-        from_table(form.d_in, project(some, decay, features, time).table, decay)
+        quadratic.from_table(form.d_in, project(some, decay, features, time)[0], decay)
         for decay in tried.tolist()
     )
     left = np.array([np.mean(second_moments(some - near, time), axis=1) for near in nearest])
@@ -177,15 +168,25 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     return chosen
 
 
-def coupling(form: QuadraticForm) -> tuple[tuple[float, ...], np.ndarray]:
-    """Return the different decays, and how strongly their sums meet the current token.
+def canonical(V: np.ndarray, M: np.ndarray, decay: np.ndarray, biases: bool) -> LinearAttention:
+    """Return the attention with V and M scaled as the head of this file says."""
+    norms = np.linalg.norm(V), np.linalg.norm(M)
+    if 0 in norms:
+        V, M = np.zeros_like(V), np.zeros_like(M)
+    else:
+        scale = np.sqrt(norms[1] / norms[0])
+        sign = np.sign(V.ravel()[np.argmax(np.abs(V))])
+        V, M = V * scale * sign, M / scale * sign
+    return attention_from(V, M, decay, d_in=len(M) - 1, biases=biases)
 
-    The strengths are [d_out, decays]. Neurons of one decay are added up first, so neurons that
-    cancel count for nothing.
-    """
-    decays, groups = decay_groups(form.decay)
-    query = form.decay < FORGETS
-    now = form.kernels[:, :, query] @ form.reads[query]
-    memories = [group & ~query for group in groups]
-    tables = (form.reads[memory].T @ now[:, memory] for memory in memories)
-    return decays, np.array([np.linalg.norm(table, axis=(1, 2)) for table in tables]).T
+
+def ordered_rank_one(V: np.ndarray, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return V and M; of a rank-1 pair, the split whose value has its largest entry first."""
+    u, s, vt = np.linalg.svd(V, full_matrices=False)
+    k, r, qt = np.linalg.svd(M, full_matrices=False)
+    if not all(len(sigma) and np.sum(sigma > 1e-9 * sigma[0]) == 1 for sigma in (s, r)):
+        return V, M
+    value, key = vt[0], k[:, 0]
+    if np.argmax(np.abs(value)) <= np.argmax(np.abs(key)):
+        return V, M
+    return s[0] * np.outer(u[:, 0], key), r[0] * np.outer(value, qt[0])

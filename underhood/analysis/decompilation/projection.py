@@ -15,22 +15,12 @@ Cumulants of independent tokens add up, the entries of v are uncorrelated, and t
 expectations of monomials.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.monomials import entry_powers, monomials
 from underhood.analysis.forms.norms import TIME, entry_moments
 from underhood.analysis.forms.quadratic import QuadraticForm, from_table
-
-
-@dataclass(frozen=True)
-class Projection:
-    """`table` [d_out, entries, d_in + 1] and the metric Φ [features, features] it was found in."""
-
-    table: np.ndarray
-    metric: np.ndarray
 
 
 def normal_moments(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -131,8 +121,8 @@ def correlations(form: QuadraticForm, decay: float, time: int) -> np.ndarray:
 
 def project(
     form: QuadraticForm, decay: float, features: np.ndarray, time: int = TIME
-) -> Projection:
-    """Return the nearest combination of the chosen features [entries, d_in + 1]."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest table [d_out, entries, d_in + 1] over the chosen features, and Φ there."""
     form = form.gathered()
     # The network's coefficients over these features are taken exactly; the rest is projected.
     exact = exact_table(form, decay) * features
@@ -142,7 +132,7 @@ def project(
     b = correlations(rest.gathered(), decay, time).reshape(form.d_out, -1)[:, chosen]
     table = exact.reshape(form.d_out, -1)
     table[:, chosen] += np.linalg.lstsq(phi, b.T, rcond=1e-13)[0].T
-    return Projection(table.reshape(exact.shape), phi)
+    return table.reshape(exact.shape), phi
 
 
 def exact_table(form: QuadraticForm, decay: float, nearby: float = 1e-12) -> np.ndarray:

@@ -84,24 +84,18 @@ def turn_matrix(M: np.ndarray) -> np.ndarray:
 
 
 def attention_from(
-    V: np.ndarray,
-    M: np.ndarray,
-    decay: np.ndarray,
-    *,
-    d_in: int,
-    biases: bool,
-    tolerance: float = 0.0,
+    V: np.ndarray, M: np.ndarray, decay: np.ndarray, *, d_in: int, biases: bool, noise: float = 0.0
 ) -> LinearAttention:
     """Return the attention with values V z and with M = W_KᵀW_Q, over z = x or z = [x; 1].
 
     M is split by its singular values, W_K = √Σ Uᵀ and W_Q = √Σ Vᵀ: one key for each that is not 0.
 
-    decay      of each output
-    biases     whether the last columns are biases
-    tolerance  smaller singular values count as 0, as a share of the largest
+    decay   of each output
+    biases  whether the last columns are biases
+    noise   smaller singular values count as 0, as a share of the largest
     """
     left, values, right = np.linalg.svd(M)
-    keys = numerical_rank(values, M.shape, float(np.finfo(float).eps), tolerance * float(values[0]))
+    keys = rank(values, M.shape, float(np.finfo(float).eps), noise * float(values[0]))
     scale = np.sqrt(values[:keys])[:, None]
     weights = (V, scale * left[:, :keys].T, scale * right[:keys])
     extra = dict(zip(("b_V", "b_K", "b_Q"), (W[:, -1] for W in weights), strict=True))

@@ -19,6 +19,13 @@ def symmetric_part(matrices: np.ndarray) -> np.ndarray:
     return (matrices + matrices.swapaxes(-1, -2)) / 2
 
 
+def symmetric_reads(reads: np.ndarray, size: int) -> np.ndarray:
+    """Return symmetric A [..., size, size] with zᵀA z = q·v(z), for q [..., entries] (`upper`)."""
+    matrices = np.zeros((*reads.shape[:-1], size, size))
+    matrices[..., *upper(size)] = reads
+    return symmetric_part(matrices)
+
+
 def decayed_sums(decay: np.ndarray | float, written: np.ndarray, axis: int = 1) -> np.ndarray:
     """Return h_t = λ h_{t−1} + written_t for all t; λ broadcasts over what follows the axis."""
     states = written.copy()
@@ -36,8 +43,6 @@ def decay_slopes(decay: np.ndarray | float, states: np.ndarray) -> np.ndarray:
 
 def group_by_line(vectors: np.ndarray, tolerance: float) -> list[np.ndarray]:
     """Return groups of row numbers: rows of length 1 within `tolerance` of one line."""
-    if not len(vectors):
-        return []
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     left = np.arange(len(unit))
     groups = []

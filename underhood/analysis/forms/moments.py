@@ -14,6 +14,7 @@ products of entries of S_0 can be written in several ways (z_i z_j · z_k z_l = 
 """
 
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -47,7 +48,6 @@ def moment_form(layer: ExactLayer) -> MomentForm:
     decays, groups = decay_groups(form.decay)
     terms = {
         (a, b): (1 if a == b else 2) * form.table(first, second)
-        for a, first in enumerate(groups)
-        for b, second in enumerate(groups[a:], start=a)
+        for (a, first), (b, second) in combinations_with_replacement(enumerate(groups), 2)
     }
     return MomentForm(form.d_in, form.d_out, decays, terms)

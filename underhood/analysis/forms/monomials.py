@@ -55,7 +55,6 @@ class Monomials:
 
 @lru_cache(maxsize=8)
 def monomials(d_in: int) -> Monomials:
-    """Return the monomials of d_in variables."""
     # A monomial is a multiset of four places in z = [x; 1].
     chosen = itertools.combinations_with_replacement(range(d_in + 1), DEGREE)
     powers = np.array([np.bincount(places, minlength=d_in + 1)[:-1] for places in chosen])

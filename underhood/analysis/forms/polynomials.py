@@ -49,12 +49,10 @@ class Polynomial:
 
         An output that is zero in `target` is compared with the largest one.
         """
-        shapes = self.coefficients.shape, target.coefficients.shape
-        if shapes[0] != shapes[1]:
-            raise BadInput(
-                f"The polynomials have shapes {shapes[0]} and {shapes[1]}: they need the same "
-                "inputs and outputs."
-            )
+        shape, wanted = self.coefficients.shape, target.coefficients.shape
+        if shape != wanted:
+            need = "they need the same inputs and outputs"
+            raise BadInput(f"The polynomials have shapes {shape} and {wanted}: {need}.")
         sizes = np.linalg.norm(target.coefficients, axis=1)
         sizes = np.where(sizes > 0, sizes, max(float(np.max(sizes, initial=0.0)), 1e-300))
         apart = np.linalg.norm(self.coefficients - target.coefficients, axis=1)
@@ -75,19 +73,19 @@ class Polynomial:
         """
         import sympy
 
-        names = names or [f"x{i + 1}" for i in range(self.powers.shape[1])]
-        if len(names) != self.powers.shape[1]:
-            raise BadInput(f"Give {self.powers.shape[1]} names, not {len(names)}.")
+        d = self.powers.shape[1]
+        names = names or [f"x{i + 1}" for i in range(d)]
+        if len(names) != d:
+            raise BadInput(f"Give {d} names, not {len(names)}.")
         symbols = [sympy.Symbol(name) for name in names]
         products = [
             sympy.prod(symbol ** int(p) for symbol, p in zip(symbols, power, strict=True))
             for power in self.powers
         ]
+        kept = (np.flatnonzero(np.abs(row) > smallest) for row in self.coefficients)
         return [
-            sympy.Add(*(sympy.Float(row[k]) * products[k] for k in np.flatnonzero(kept)))
-            for row, kept in zip(
-                self.coefficients, np.abs(self.coefficients) > smallest, strict=True
-            )
+            sympy.Add(*(sympy.Float(row[k]) * products[k] for k in places))
+            for row, places in zip(self.coefficients, kept, strict=True)
         ]
 
     def __str__(self) -> str:

@@ -110,8 +110,8 @@ def entry_degrees(d_in: int) -> np.ndarray:
 
 def symmetric_products(W_m: np.ndarray, W_x: np.ndarray) -> np.ndarray:
     """Return rows q_i with (w_m·z)(w_x·z) = q_i·v(z)."""
-    rows, columns = upper(W_m.shape[1])
-    both = W_m[:, rows] * W_x[:, columns] + W_m[:, columns] * W_x[:, rows]
+    rows, columns = upper(W_m.shape[-1])
+    both = W_m[..., rows] * W_x[..., columns] + W_m[..., columns] * W_x[..., rows]
     return np.where(rows == columns, both / 2, both)
 
 

@@ -5,8 +5,6 @@ output: y − y without i = 2 h_i (K h)_i − K_ii h_i², and D_j g_j for a gate
 measured on sampled normal tokens, so scaling a neuron up and its readers down changes nothing.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from underhood.analysis.arguments import GatedNetwork
@@ -16,14 +14,6 @@ from underhood.analysis.forms.quadratic import input_reads, products
 from underhood.layers import SideGatedRNN
 
 SAMPLED_SEQUENCES = 128
-
-
-@dataclass(frozen=True)
-class Influence:
-    """Shares of the output's size [neurons] and [gated]; no gates for a side-gated RNN."""
-
-    neurons: np.ndarray
-    gates: np.ndarray | None
 
 
 def sample_states(
@@ -36,12 +26,12 @@ def sample_states(
     return xs.reshape(many, layer.d_in), states.reshape(many, layer.neurons)
 
 
-def influence(layer: GatedNetwork, time: int = TIME) -> Influence:
-    """Return the influence of every neuron and gate output."""
+def influence(layer: GatedNetwork, time: int = TIME) -> tuple[np.ndarray, np.ndarray]:
+    """Return the influence of every neuron, and of every gate output: none in a side-gated RNN."""
     xs, h = sample_states(layer, time)
     D = np.asarray(layer.D, float)
     if isinstance(layer, SideGatedRNN):
-        return Influence(gate_shares(D, h * (xs @ np.asarray(layer.W_side, float).T)), None)
+        return gate_shares(D, h * (xs @ np.asarray(layer.W_side, float).T)), np.zeros(0)
     W_m, W_x = (np.asarray(W, float) for W in (layer.W_out_m, layer.W_out_x))
     m, x = h @ W_m.T, h @ W_x.T
     whole = max(float(np.mean(((m * x) @ D.T) ** 2)), 1e-300)
@@ -51,7 +41,7 @@ def influence(layer: GatedNetwork, time: int = TIME) -> Influence:
         without = h * ((m * row) @ W_x + (x * row) @ W_m) - h**2 * (row @ (W_m * W_x))
         squares += np.mean(without**2, axis=0)
     neurons = np.sqrt(squares / max(len(D), 1) / whole)
-    return Influence(neurons, gate_shares(D, m * x))
+    return neurons, gate_shares(D, m * x)
 
 
 def gate_shares(D: np.ndarray, gated: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.arguments import GatedNetwork, check_gated, check_numbers
+from underhood.analysis.arguments import GatedNetwork, check_gated
 from underhood.analysis.forms.linear_algebra import decayed_sums
 from underhood.analysis.forms.norms import TIME
 from underhood.analysis.reading.influences import sample_states
@@ -43,8 +43,7 @@ def probe(
     time  sequence length of the sampled tokens
     seed  of the sampled tokens
     """
-    check_gated(model, "probe")
-    check_numbers("probe", time=time)
+    check_gated(model, "probe", time=time)
     if not isinstance(attention, LinearAttention):
         kind = type(attention).__name__
         raise BadInput(f"probe compares with a LinearAttention, not with a {kind}.")
@@ -52,24 +51,16 @@ def probe(
         raise BadInput(
             f"probe: the model reads {model.d_in} numbers, the attention {attention.d_in}."
         )
-    xs, states = sample_kinds(model, attention, time, seed)
-    memory, query = states["memory"], states["query"]
-    Q = attention.augmented().Q
-    return Probes(
-        one_minus_r2(memory, key_values(attention, xs, time)),
-        one_minus_r2(query, xs @ Q[:, :-1].T + Q[:, -1]),
-        memory.shape[1],
-        query.shape[1],
-    )
-
-
-def sample_kinds(
-    model: GatedNetwork, attention: LinearAttention, time: int, seed: int
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return sampled tokens, and the states of memory and of query neurons on them."""
     xs, states = sample_states(model, time, seed)
-    kind = kinds(np.asarray(model.decay, float), memory_decays(attention))
-    return xs, {name: states[:, kind == name] for name in ("memory", "query")}
+    kind, Q = neuron_kinds(model, attention), attention.augmented().Q
+    memory, query = states[:, kind == "memory"], states[:, kind == "query"]
+    score_kv = one_minus_r2(memory, key_values(attention, xs, time))
+    score_q = one_minus_r2(query, xs @ Q[:, :-1].T + Q[:, -1])
+    return Probes(score_kv, score_q, memory.shape[1], query.shape[1])
+
+
+def neuron_kinds(model: GatedNetwork, attention: LinearAttention) -> np.ndarray:
+    return kinds(np.asarray(model.decay, float), memory_decays(attention))
 
 
 def key_values(attention: LinearAttention, xs: np.ndarray, time: int) -> np.ndarray:
@@ -97,8 +88,9 @@ def memory_filling(
 
     The regression from memory neurons to key-values is fitted on the other sequences.
     """
-    xs, states = sample_kinds(model, attention, time, seed)
-    memory, wanted = states["memory"], key_values(attention, xs, time)
+    xs, states = sample_states(model, time, seed)
+    memory = states[:, neuron_kinds(model, attention) == "memory"]
+    wanted = key_values(attention, xs, time)
     features = np.concatenate([memory, np.ones((len(memory), 1))], axis=1)
     scale = np.maximum(np.linalg.norm(features[time:], axis=0), 1e-300)
     reader = np.linalg.lstsq(features[time:] / scale, wanted[time:], rcond=1e-12)[0]

@@ -81,46 +81,31 @@ def alternate_on_tokens(problem: Problem, M: np.ndarray | None = None, guesses: 
     return problem.fit(W_V, M)
 
 
-@dataclass(frozen=True)
-class NewtonPoint:
-    """A fit and the problem at its λ."""
-
-    fit: Fit
-    problem: Problem
-
-    @property
-    def cost(self) -> float:
-        return self.fit.cost
-
-
 def newton_fit(problem: Problem, fit: Fit, *, free_decay: bool) -> Fit:
     """Improve a fit by damped Newton steps until they no longer help."""
 
-    def linearise(point: NewtonPoint) -> Callable[[float], NewtonPoint | None]:
-        fit = point.fit
-        model = quadratic_model(point.problem, fit, free_decay)
+    def linearise(fit: Fit) -> Callable[[float], Fit | None]:
+        model = quadratic_model(problem.at(fit.decay), fit, free_decay)
 
-        def step(damping: float) -> NewtonPoint | None:
+        def step(damping: float) -> Fit | None:
             try:
                 change_V, change = model.lowest(damping)
             except np.linalg.LinAlgError:
                 # The cost curves downwards somewhere, so there is no minimum to step to.
                 return None
             change_M, change_decay = np.split(change, [fit.M.size])
-            moved = point.problem.at(float(np.clip(fit.decay + np.sum(change_decay), 0.0, 1.0)))
+            decay = float(np.clip(fit.decay + np.sum(change_decay), 0.0, 1.0))
             W_V, M = fit.W_V + change_V, fit.M + change_M.reshape(fit.M.shape)
-            return NewtonPoint(moved.fit(W_V, M), moved)
+            return problem.at(decay).fit(W_V, M)
 
         return step
 
-    point = NewtonPoint(fit, problem.at(fit.decay))
-    for after in damped_steps(
-        point, linearise, damping=1e-6, factor=100, most=1e6, tries=NEWTON_STEPS
-    ):
-        gain, point = point.cost - after.cost, after
-        if gain < CONVERGED * point.cost or point.cost < EXACT_COST * problem.total:
+    steps = damped_steps(fit, linearise, damping=1e-6, factor=100, most=1e6, tries=NEWTON_STEPS)
+    for after in steps:
+        gain, fit = fit.cost - after.cost, after
+        if gain < CONVERGED * fit.cost or fit.cost < EXACT_COST * problem.total:
             break
-    return point.fit
+    return fit
 
 
 @dataclass(frozen=True)
@@ -156,21 +141,15 @@ def quadratic_model(problem: Problem, fit: Fit, free_decay: bool) -> Quadratic:
     # W_V and M share a scale that nothing determines: M keeps its scale.
     N = N + np.trace(N) / m.size * np.outer(m, m) / max(float(m @ m), 1e-300)
     cross = np.tensordot(W_V, G_m.reshape(p, p, m.size), axes=(1, 1)) - R
-    model = Quadratic((G_m @ m).reshape(p, p), N, cross, R @ m, np.tensordot(W_V, R))
-    return with_decay(model, problem, fit, residuals) if free_decay else model
-
-
-def with_decay(model: Quadratic, problem: Problem, fit: Fit, residuals: np.ndarray) -> Quadratic:
-    """Return the model with λ as one more unknown behind M."""
-    W_V, read_slope = fit.W_V, apply(problem.S_slope, problem.zs @ fit.M.T)
-    slope = read_slope @ W_V.T
-    by_V = slope.T @ problem.read(fit.M) - residuals.T @ read_slope
-    by_M = apply(problem.S, slope @ W_V) - apply(problem.S_slope, residuals @ W_V)
-    column = (by_M.T @ problem.zs).reshape(-1, 1)
-    return Quadratic(
-        K=model.K,
-        N=np.block([[model.N, column], [column.T, np.sum(slope**2)]]),
-        cross=np.concatenate([model.cross, by_V[:, :, None]], axis=2),
-        gradient_V=model.gradient_V,
-        gradient=np.append(model.gradient, np.sum(slope * residuals)),
-    )
+    gradient = np.tensordot(W_V, R)
+    if free_decay:
+        # λ is one more unknown behind M.
+        read_slope = apply(problem.S_slope, problem.zs @ fit.M.T)
+        slope = read_slope @ W_V.T
+        by_V = slope.T @ problem.read(fit.M) - residuals.T @ read_slope
+        by_M = apply(problem.S, slope @ W_V) - apply(problem.S_slope, residuals @ W_V)
+        column = (by_M.T @ problem.zs).reshape(-1, 1)
+        N = np.block([[N, column], [column.T, np.sum(slope**2)]])
+        cross = np.concatenate([cross, by_V[:, :, None]], axis=2)
+        gradient = np.append(gradient, np.sum(slope * residuals))
+    return Quadratic((G_m @ m).reshape(p, p), N, cross, R @ m, gradient)

@@ -5,7 +5,6 @@ callable module. If it has `initial_state()` and `step(state, x)`, its states ar
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -25,16 +24,15 @@ def checked_d_in(layer: AnyLayer, key: object, time: int, sequences: int, d_in: 
     """Refuse arguments that make no sense, and return the numbers per token."""
     if not callable(layer):
         raise BadInput(f"attention_score: a {type(layer).__name__} is not a layer to be called.")
-    reads = getattr(layer, "d_in", None)
-    if reads is None and d_in is None:
-        raise BadInput("attention_score: the layer has no d_in; pass d_in=, numbers per token.")
+    reads = getattr(layer, "d_in", d_in)
     d_in = reads if d_in is None else d_in
+    if d_in is None:
+        raise BadInput("attention_score: the layer has no d_in; pass d_in=, numbers per token.")
     problems = whole_problems(least=2, time=time) + whole_problems(least=8, sequences=sequences)
     problems += whole_problems(d_in=d_in)
-    if reads is not None and reads != d_in:
+    if reads not in (None, d_in):
         problems.append(f"d_in is {d_in} but the layer reads {reads} numbers per token")
     refuse(problems + key_problems(key), about="attention_score")
-    assert d_in is not None
     p = d_in + 1
     check_tokens(time, sequences, p * p * (p + 1) // 2, f"products of {d_in} inputs and a constant")
     return int(d_in)
@@ -80,37 +78,29 @@ def check_layer(layer: AnyLayer, xs: TokenSequences) -> None:
         )
 
 
-def finite_numbers(what: str, values: Array) -> np.ndarray:
-    """Return NumPy numbers, or refuse them unless all are finite."""
-    numbers = np.asarray(values)
+def read(layer: AnyLayer, xs: TokenSequences, *, states: bool = False) -> np.ndarray:
+    """Return a layer's outputs or states, or refuse them unless all are finite."""
+    numbers = np.asarray((layer_states if states else layer_outputs)(layer, xs))
     if not np.all(np.isfinite(numbers)):
+        what = "states" if states else "outputs"
         raise BadInput(f"attention_score: the layer's {what} on N(0, 1) inputs are not finite.")
     return numbers
 
 
 def promoted(tree: PyTree, dtype: jnp.dtype = jnp.float64) -> PyTree:
     """Return a layer or state with its floating-point numbers in float64, or complex128."""
-    return jax.tree.map(
-        lambda leaf: (
-            jnp.asarray(leaf, jnp.promote_types(leaf.dtype, dtype))
-            if eqx.is_inexact_array(leaf)
-            else leaf
-        ),
-        tree,
-    )
+    numbers, rest = eqx.partition(tree, eqx.is_inexact_array)
+    wider = jax.tree.map(lambda x: jnp.asarray(x, jnp.promote_types(x.dtype, dtype)), numbers)
+    return eqx.combine(wider, rest)
 
 
 @eqx.filter_jit
 def layer_outputs(layer: AnyLayer, xs: TokenSequences) -> Float[Array, "batch time d_out"]:
-    """Return the outputs at all times of many sequences."""
     return jax.vmap(layer)(xs)
 
 
 @eqx.filter_jit
-def layer_states(
-    layer: Any,  # Any: whatever `streams`
-    xs: TokenSequences,
-) -> Float[Array, "batch time state"]:
+def layer_states(layer: PyTree, xs: TokenSequences) -> Float[Array, "batch time state"]:
     """Return the state after every token, as real numbers."""
     start = promoted(layer.initial_state(), xs.dtype)
 

@@ -35,7 +35,6 @@ class Problem:
         self.total = float(np.sum(self.ys**2))
 
     def at(self, decay: float) -> "Problem":
-        """Return the same data at another λ."""
         return self if decay == self.decay else Problem(self.tokens, self.outputs, decay)
 
     @cached_property

@@ -5,7 +5,6 @@ The layer is only called (`layer_arrays.py`); its weights are not read. The near
 1 − Σ|y − ŷ|²/Σ|y − mean|² over all outputs and times, clipped to [0, 1]. All of it is float64.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import jax
@@ -14,18 +13,10 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.analysis.forms.attention_fit import attention_from
+from underhood.analysis.scoring import layer_arrays
 from underhood.analysis.scoring.fitting import fit_outputs
-from underhood.analysis.scoring.layer_arrays import (
-    AnyLayer,
-    check_layer,
-    checked_d_in,
-    finite_numbers,
-    layer_outputs,
-    layer_states,
-    promoted,
-    streams,
-)
-from underhood.analysis.scoring.problem import Fit, memories
+from underhood.analysis.scoring.layer_arrays import AnyLayer
+from underhood.analysis.scoring.problem import memories
 from underhood.common.threads import one_thread
 from underhood.constructions.sources.reference import reference
 from underhood.layers import LinearAttention
@@ -39,15 +30,6 @@ BETWEEN = np.cos(np.pi * (np.arange(11) + 0.5) / 11)
 CANCELLING = 3.0
 # Singular values of M below this part of the largest are what rounding left of a zero.
 NO_KEY = 1e-10
-
-
-@dataclass(frozen=True)
-class Degrees:
-    """Shares of the homogeneous parts y_k and of the rest, and Σ|y_k|² over |Σ y_k|²."""
-
-    shares: tuple[float, ...]
-    beyond: float
-    cancelling: float
 
 
 @dataclass(frozen=True)
@@ -84,16 +66,12 @@ class AttentionScore:
 
     def __str__(self) -> str:
         degrees = "  ".join(f"{k}: {share:.1%}" for k, share in enumerate(self.degrees))
-        rows = [
-            ("attention score", f"{self.score:.6f}  (decay {self.decay:.4g})"),
-            ("  with biases", f"{self.score_with_biases:.6f}"),
-        ]
+        rows = [("attention score", f"{self.score:.6f}  (decay {self.decay:.4g})")]
+        rows += [("  with biases", f"{self.score_with_biases:.6f}")]
         if self.state_rank is not None:
-            rows += [
-                ("key-values in state", f"{self.state_kv:.6f}"),
-                ("queries in state", f"{self.state_q:.6f}"),
-                ("state dimension", f"{self.state_dimension:.1f}  (rank {self.state_rank})"),
-            ]
+            rows += [("key-values in state", f"{self.state_kv:.6f}")]
+            rows += [("queries in state", f"{self.state_q:.6f}")]
+            rows += [("state dimension", f"{self.state_dimension:.1f}  (rank {self.state_rank})")]
         rows += [("degrees in the input", f"{degrees}  beyond: {self.beyond_degrees:.1%}")]
         rows += [("note", note) for note in self.notes]
         return "\n".join(f"{name:<22}{value}" for name, value in rows)
@@ -113,15 +91,15 @@ def attention_score(
     time, sequences  length and number of the sequences; half are fitted, half are judged
     d_in             numbers per token, for a layer without a field `d_in`
     """
-    d_in = checked_d_in(layer, key, time, sequences, d_in)
+    d_in = layer_arrays.checked_d_in(layer, key, time, sequences, d_in)
     with jax.enable_x64(True):
-        layer = promoted(layer)
+        layer = layer_arrays.promoted(layer)
         drawn = jax.random.normal(key, (sequences, time, d_in), jnp.float64)
-        check_layer(layer, drawn)
-        ys = finite_numbers("outputs", layer_outputs(layer, drawn))
-        hs = finite_numbers("states", layer_states(layer, drawn)) if streams(layer) else None
+        layer_arrays.check_layer(layer, drawn)
+        ys = layer_arrays.read(layer, drawn)
+        hs = layer_arrays.read(layer, drawn, states=True) if layer_arrays.streams(layer) else None
         xs = np.asarray(drawn)
-        degrees = degree_spectrum(layer, xs[:SCALED])
+        (*degrees, beyond), cancel = degree_spectrum(layer, xs[:SCALED])
     half = sequences // 2
     plain, biased = (nearest(xs[:half], ys[:half], biases=biases) for biases in (False, True))
     score, score_with_biases = (
@@ -137,30 +115,24 @@ def attention_score(
         state_rank = int(np.sum(sigma > 1e-6))
     fits = (score, plain, score_with_biases, biased)
     states = (state_kv, state_q, state_dimension, state_rank)
-    notes = tuple(score_notes(ys, hs, degrees))
-    return AttentionScore(*fits, *states, degrees.shares, degrees.beyond, notes)
-
-
-def score_notes(ys: np.ndarray, hs: np.ndarray | None, degrees: Degrees) -> Iterator[str]:
-    """Yield what a reader of the numbers should know."""
-    if is_constant(ys):
-        yield "The output is constant, so there is nothing to explain."
-    if hs is None:
-        yield "The layer has no step and initial_state, so its state was not read."
-    if degrees.cancelling > CANCELLING:
-        yield "Parts of different degree cancel: the outputs are no low polynomial."
+    notes = (
+        (is_constant(ys), "The output is constant, so there is nothing to explain."),
+        (hs is None, "The layer has no step and initial_state, so its state was not read."),
+        (cancel, "Parts of different degree cancel: the outputs are no low polynomial."),
+    )
+    true_notes = tuple(note for holds, note in notes if holds)
+    return AttentionScore(*fits, *states, tuple(degrees), beyond, true_notes)
 
 
 def nearest(xs: np.ndarray, ys: np.ndarray, *, biases: bool) -> LinearAttention:
     """Return the fitted attention as a layer; zero where the outputs are constant."""
     zs = np.concatenate([xs, np.ones_like(xs[:, :, :1])], axis=2) if biases else xs
-    size, p, d_out = float(np.max(np.abs(ys))), zs.shape[2], ys.shape[2]
-    if is_constant(ys):
-        fit = Fit(np.zeros((d_out, p)), np.zeros((p, p)), 1.0, 0.0)
-    else:
+    p, d_in, d_out = zs.shape[2], xs.shape[2], ys.shape[2]
+    W_V, M, decay = np.zeros((d_out, p)), np.zeros((p, p)), np.ones(d_out)
+    if not is_constant(ys):
         fit = fit_outputs(zs, scaled(ys))
-    W_V, decay, d_in = size * fit.W_V, np.full(d_out, fit.decay), xs.shape[2]
-    return attention_from(W_V, fit.M, decay, d_in=d_in, biases=biases, tolerance=NO_KEY)
+        W_V, M, decay = float(np.max(np.abs(ys))) * fit.W_V, fit.M, np.full(d_out, fit.decay)
+    return attention_from(W_V, M, decay, d_in=d_in, biases=biases, noise=NO_KEY)
 
 
 def is_constant(values: np.ndarray) -> bool:
@@ -190,15 +162,14 @@ def linear_r_squared(hs: np.ndarray, *targets: np.ndarray) -> list[float]:
     mean, size = fitted.mean(axis=0), fitted.std(axis=0)
     # Numbers of very different sizes are equally good evidence; constant ones are none.
     scale = np.where(size > 1e-12 * np.abs(mean), 1 / np.maximum(size, 1e-300), 0.0)
-    targets = tuple(scaled(target) for target in targets)
-    known = np.concatenate(targets, axis=2)
+    known = np.concatenate([scaled(target) for target in targets], axis=2)
     offset = known[:half].mean(axis=(0, 1))
     right = np.concatenate(known[:half]) - offset
     linear = np.linalg.lstsq((fitted - mean) * scale, right, rcond=1e-13)[0]
     predicted = ((hs[half:] - mean) * scale) @ linear + offset
-    ends = np.cumsum([target.shape[2] for target in targets])
-    parts = np.split(predicted, ends[:-1], axis=2)
-    return [r_squared(*pair) for pair in zip((t[half:] for t in targets), parts, strict=True)]
+    ends = np.cumsum([target.shape[2] for target in targets])[:-1]
+    judged = (np.split(array, ends, axis=2) for array in (known[half:], predicted))
+    return [r_squared(*pair) for pair in zip(*judged, strict=True)]
 
 
 def singular_values(hs: np.ndarray) -> np.ndarray:
@@ -211,13 +182,14 @@ def singular_values(hs: np.ndarray) -> np.ndarray:
     return sigma / sigma[0]
 
 
-def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> Degrees:
-    """Fit y(r·x) by a polynomial in r at some points of [−1, 1], and judge it at others."""
+def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> tuple[list[float], bool]:
+    """Return the shares of all degrees and of the rest, and whether parts of y cancel.
+
+    y(r·x) is fitted by a polynomial in r at some points of [−1, 1], and judged at others.
+    """
     radii, fitted = np.concatenate([RADII, BETWEEN]), len(RADII)
     inputs = (radii[:, None, None, None] * xs).reshape(-1, *xs.shape[1:])
-    ys = scaled(
-        finite_numbers("outputs", layer_outputs(layer, jnp.asarray(inputs))).reshape(len(radii), -1)
-    )
+    ys = scaled(layer_arrays.read(layer, jnp.asarray(inputs)).reshape(len(radii), -1))
     powers = np.vander(radii, HIGHEST_DEGREE + 1, increasing=True)
     parts = np.linalg.lstsq(powers[:fitted], ys[:fitted], rcond=None)[0]
     missed = np.sum((ys[fitted:] - powers[fitted:] @ parts) ** 2)
@@ -225,4 +197,4 @@ def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> Degrees:
     # RADII[0] is 1, where the parts add up to the output itself.
     whole, size = np.sum(ys[0] ** 2) or 1.0, np.sum(ys[fitted:] ** 2) or 1.0
     shares = squares / (np.sum(squares) or 1.0)
-    return Degrees(tuple(shares.tolist()), float(missed / size), float(np.sum(squares) / whole))
+    return [*shares.tolist(), float(missed / size)], np.sum(squares) / whole > CANCELLING

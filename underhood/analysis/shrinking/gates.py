@@ -10,6 +10,13 @@ import numpy as np
 GateOutputs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
+def stack_gates(parts: list[GateOutputs], d_out: int, neurons: int) -> GateOutputs:
+    """Return the gate outputs of all parts, one after the other."""
+    nothing = np.zeros((d_out, 0)), np.zeros((0, neurons)), np.zeros((0, neurons))
+    D, m, x = zip(nothing, *parts, strict=True)
+    return np.hstack(D), np.vstack(m), np.vstack(x)
+
+
 def eigen_gates(kernels: np.ndarray, tolerance: float = 1e-14) -> GateOutputs:
     """Return D, m and x that give the kernels: for each output, its eigenvectors in pairs.
 
@@ -19,7 +26,7 @@ def eigen_gates(kernels: np.ndarray, tolerance: float = 1e-14) -> GateOutputs:
     tolerance  smaller eigenvalues are dropped, as a share of the largest entry of all kernels
     """
     d_out, n, _ = kernels.shape
-    D, m, x = [np.zeros((d_out, 0))], [np.zeros((0, n))], [np.zeros((0, n))]
+    parts = []
     largest = max(float(np.max(np.abs(kernels), initial=0.0)), 1e-300)
     for o, kernel in enumerate(kernels):
         values, vectors = np.linalg.eigh(kernel)
@@ -27,7 +34,5 @@ def eigen_gates(kernels: np.ndarray, tolerance: float = 1e-14) -> GateOutputs:
         up, down = (scaled[sign * values > tolerance * largest] for sign in (1, -1))
         many = max(len(up), len(down))
         u, w = (np.pad(rows, ((0, many - len(rows)), (0, 0))) for rows in (up, down))
-        D.append(np.eye(d_out)[:, [o] * many])
-        m.append(u + w)
-        x.append(u - w)
-    return np.hstack(D), np.vstack(m), np.vstack(x)
+        parts.append((np.eye(d_out)[:, [o] * many], u + w, u - w))
+    return stack_gates(parts, d_out, n)

@@ -15,7 +15,7 @@ from underhood.analysis.forms.linear_algebra import group_by_line, line_coordina
 from underhood.analysis.forms.norms import TIME, relative_change
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import sample_states
-from underhood.analysis.shrinking.gates import eigen_gates
+from underhood.analysis.shrinking.gates import eigen_gates, stack_gates
 from underhood.common.errors import BadInput
 from underhood.common.float64 import in_float64
 from underhood.layers import GatedRNN
@@ -68,8 +68,7 @@ def merge(
     scale = np.where(scale > 0, scale, 1.0)
     norms = np.linalg.norm(network.D, axis=0)
     read = np.flatnonzero(norms > 0)
-    n, groups = network.neurons, []
-    D, m, x = [np.zeros((network.d_out, 0))], [np.zeros((0, n))], [np.zeros((0, n))]
+    groups, parts = [], []
     for places in group_by_line(network.D.T[read], angle):
         gates = read[places]
         # The direction is that of the strongest gate output.
@@ -81,17 +80,13 @@ def merge(
         _, rows_m, rows_x = eigen_gates(kernel[None], tolerance)
         products = min(len(rows_m), len(gates))
         groups.append(Group(tuple(gates.tolist()), direction, kernel, products))
-        fewer = products < len(gates)
-        D.append(direction[:, None].repeat(products, axis=1) if fewer else network.D[:, gates])
-        m.append(rows_m / scale if fewer else network.W_out_m[gates])
-        x.append(rows_x / scale if fewer else network.W_out_x[gates])
-    merged = GatedRNN(
-        W_in_m=network.W_in_m,
-        W_in_x=network.W_in_x,
-        decay=network.decay,
-        W_out_m=np.vstack(m),
-        W_out_x=np.vstack(x),
-        D=np.hstack(D),
-    )
+        if products < len(gates):
+            D = direction[:, None].repeat(products, axis=1)
+            parts.append((D, rows_m / scale, rows_x / scale))
+        else:
+            parts.append((network.D[:, gates], network.W_out_m[gates], network.W_out_x[gates]))
+    D, m, x = stack_gates(parts, network.d_out, network.neurons)
+    inner = {name: getattr(network, name) for name in ("W_in_m", "W_in_x", "decay")}
+    merged = GatedRNN(**inner, W_out_m=m, W_out_x=x, D=D)
     change = relative_change(quadratic_form(network), quadratic_form(merged), time)
     return Merged(merged, tuple(groups), network.gate_width, change)

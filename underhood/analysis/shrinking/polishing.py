@@ -14,7 +14,6 @@ Polishing is training of another kind, and a strong one: it may bring an untrain
 task's solution. To learn what training had found, decompile the network before polishing.
 """
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,12 @@ from underhood.analysis.arguments import GatedNetwork, Network, check_gated
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
 from underhood.analysis.shrinking.pruning import select
-from underhood.analysis.shrinking.variable_projection import Data, SeparableNetwork, minimise
+from underhood.analysis.shrinking.variable_projection import (
+    Data,
+    SeparableNetwork,
+    half_mean_square,
+    minimise,
+)
 from underhood.common.errors import BadInput, refuse
 from underhood.common.float64 import in_float64
 from underhood.common.keys import key_problems
@@ -112,37 +116,42 @@ def polish(
     progress    called with one line per step
     """
     check_gated(model, "polish")
-    refuse(key_problems(key) + setting_problems(thresholds, steps, sequences), about="polish")
+    if not isinstance(thresholds, tuple | list) or not thresholds:
+        problems = [f"thresholds is {thresholds!r}; give one share or more, as a tuple"]
+    else:
+        shares = {f"thresholds[{place}]": share for place, share in enumerate(thresholds)}
+        sizes = {"steps": steps} | ({} if sequences is None else {"sequences": sequences})
+        problems = share_problems(**shares) + whole_problems(**sizes)
+    refuse(key_problems(key) + problems, about="polish")
     began = time.monotonic()
     check_task(model, task)
     model = in_float64(model)
-    form = quadratic_form(model)
     fit_key, judge_key = jax.random.split(key)
     judge = sample(task, judge_key, 65536 if task.reads_last else 256)
-    noisy, zero = task.best_loss > 0, ZERO_LOSS * task.scale
+    noisy, zero, target = task.best_loss > 0, ZERO_LOSS * task.scale, 1e-13 * ZERO_LOSS * task.scale
 
     def loss_of(outputs: np.ndarray) -> float:
         return half_mean_square(outputs - judge.targets)
 
-    def watch(neurons: int, step: int, cost: float) -> None:
-        if progress is not None:
-            progress(f"polish: {neurons} neurons, step {step}, loss {cost:.3g}")
+    def fit(student: SeparableNetwork) -> tuple[SeparableNetwork, list[float]]:
+        def watch(step: int, cost: float) -> None:
+            if progress is not None:
+                progress(f"polish: {count} neurons, step {step}, loss {cost:.3g}")
 
-    before = loss_of(judge.rows(form(judge.tokens)))
-    shares = influence(model).neurons
+        return minimise(student, data, steps=steps, target=target, watch=watch)
+
+    before = loss_of(judge.rows(quadratic_form(model)(judge.tokens)))
+    influences, _ = influence(model)
     attempts: list[Attempt] = []
     best_loss, best = np.inf, SeparableNetwork.of(model)
     for threshold in thresholds:
-        kept = shares > threshold
+        kept = influences > threshold
         count = int(kept.sum())
         if attempts and count == attempts[-1].neurons:
             continue
         smaller = select(model, kept, np.ones(model.gate_width, bool))
         start = SeparableNetwork.of(smaller).rounded()
         data = sample(task, fit_key, sequences or sequences_needed(start, task, noisy))
-        watching = functools.partial(watch, count)
-        target = 1e-13 * ZERO_LOSS * task.scale
-        fit = functools.partial(minimise, data=data, steps=steps, target=target, watch=watching)
         student, costs = fit(start)
         loss, taken = loss_of(student.outputs(judge)), len(costs) - 1
         if np.any(student.rounded().free != student.free):
@@ -165,15 +174,6 @@ def polish(
     rounded = int(np.sum((best.decay == 0) | (best.decay == 1)))
     seconds = time.monotonic() - began
     return Polished(polished, after, before, tuple(attempts), rounded, kept_as_trained, seconds)
-
-
-def setting_problems(thresholds: object, steps: object, sequences: object) -> list[str]:
-    """List what stops these settings from being used."""
-    if not isinstance(thresholds, tuple | list) or not thresholds:
-        return [f"thresholds is {thresholds!r}; give one share or more, as a tuple"]
-    shares = {f"thresholds[{place}]": share for place, share in enumerate(thresholds)}
-    problems = share_problems(**shares) + whole_problems(steps=steps)
-    return problems + ([] if sequences is None else whole_problems(sequences=sequences))
 
 
 def check_task(model: GatedNetwork, task: Task) -> None:
@@ -203,10 +203,6 @@ def sample(task: Task, key: PRNGKeyArray, sequences: int) -> Data:
         batch = task.sample(key, sequences)
         inputs, targets = np.asarray(batch.inputs, float), np.asarray(batch.targets, float)
     return Data(inputs, targets.reshape(-1, task.d_out), task.reads_last)
-
-
-def half_mean_square(error: np.ndarray) -> float:
-    return 0.5 * float(np.mean(error**2))
 
 
 def sequences_needed(student: SeparableNetwork, task: Task, noisy: bool) -> int:

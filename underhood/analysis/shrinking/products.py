@@ -8,21 +8,26 @@ computed there are whole families of zeros. A subspace known to some accuracy ha
 accuracy. A well-conditioned basis is picked from the products found.
 """
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import symmetric_part, upper
+from underhood.analysis.forms.linear_algebra import symmetric_reads, upper
 from underhood.analysis.forms.quadratic import symmetric_products
 from underhood.common.least_squares import ResidualPoint, damped_steps
 
-SEARCHES_PER_DIMENSION = 12
+# Searches for each dimension of a space.
+SEARCHES = 12
 # A product this near to the space lies in it up to rounding.
 EXACT_PRODUCT = 1e-13
 # A search ends with a step that lowers its cost by less than this share.
 SMALLEST_GAIN = 1e-6
 
 Pair = tuple[np.ndarray, np.ndarray]
+# The product of a pair as a vector, and a pair whose product is near a vector.
+PairProduct = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Guess = Callable[[np.ndarray], Pair]
 
 
 def rank_one_basis(
@@ -68,17 +73,13 @@ def gate_basis(
     space: np.ndarray, size: int, accuracy: float, rng: np.random.Generator
 ) -> Pair | None:
     """Return W_m, W_x [r, size] whose products are a basis of a space [r, entries] of reads."""
-    rows, columns = upper(size)
     weight = entry_weights(size)
 
     def product(m: np.ndarray, x: np.ndarray) -> np.ndarray:
-        reads = symmetric_products(np.atleast_2d(m), np.atleast_2d(x))
-        return reads.reshape(*m.shape[:-1], len(rows)) * weight
+        return symmetric_products(m, x) * weight
 
     def guess(element: np.ndarray) -> Pair:
-        matrix = np.zeros((size, size))
-        matrix[rows, columns] = element / weight
-        values, vectors = np.linalg.eigh(symmetric_part(matrix))
+        values, vectors = np.linalg.eigh(symmetric_reads(element / weight, size))
         # λ₁uuᵀ − λ₂wwᵀ is the product of √λ₁u + √λ₂w and √λ₁u − √λ₂w.
         high, low = (np.sqrt(max(value, 0.0)) for value in (values[-1], -values[0]))
         if high < 1e-3 and low > 0:
@@ -96,11 +97,7 @@ def entry_weights(size: int) -> np.ndarray:
 
 
 def product_basis(
-    space: np.ndarray,
-    product: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    guess: Callable[[np.ndarray], Pair],
-    accuracy: float,
-    rng: np.random.Generator,
+    space: np.ndarray, product: PairProduct, guess: Guess, accuracy: float, rng: np.random.Generator
 ) -> Pair | None:
     """Return products that are a basis of the space; None where too few are found."""
     dimension = len(space)
@@ -108,17 +105,13 @@ def product_basis(
         a, b = guess(np.ones(space.shape[1]))
         return np.zeros((0, len(a))), np.zeros((0, len(b)))
     basis = np.linalg.svd(space, full_matrices=False)[2]
-    pairs: list[Pair] = []
-    misfits: list[float] = []
-    for _ in range(SEARCHES_PER_DIMENSION * dimension):
-        pair, misfit = refine_product(*guess(rng.normal(size=dimension) @ basis), basis, product)
-        if misfit <= accuracy:
-            pairs.append(pair)
-            misfits.append(misfit)
-        if len(pairs) >= 4 * dimension:
-            break
-    if len(pairs) < dimension:
+    guesses = (guess(rng.normal(size=dimension) @ basis) for _ in range(SEARCHES * dimension))
+    searches = (refine_product(*pair, basis, product) for pair in guesses)
+    good = ((pair, misfit) for pair, misfit in searches if misfit <= accuracy)
+    results = list(itertools.islice(good, 4 * dimension))
+    if len(results) < dimension:
         return None
+    pairs, misfits = zip(*results, strict=True)
     a, b = (np.array(factors) for factors in zip(*pairs, strict=True))
     # Few good products may span the space badly; many fair ones span it well.
     best, chosen = np.inf, None
@@ -135,10 +128,7 @@ def product_basis(
 
 
 def refine_product(
-    a: np.ndarray,
-    b: np.ndarray,
-    basis: np.ndarray,
-    product: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    a: np.ndarray, b: np.ndarray, basis: np.ndarray, product: PairProduct
 ) -> tuple[Pair, float]:
     """Move a and b until their product is near the space; return them and its distance."""
 

@@ -11,7 +11,7 @@ from typing import Generic
 import equinox as eqx
 import numpy as np
 
-from underhood.analysis.arguments import Network, check_gated, check_numbers
+from underhood.analysis.arguments import Network, check_gated
 from underhood.analysis.forms.norms import TIME, relative_change, size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
@@ -53,12 +53,10 @@ def prune(model: Network, *, tolerance: float = 2e-3, time: int = TIME) -> Prune
     tolerance  largest allowed change of the function, relative, on N(0, I) tokens
     time       sequence length at which the change is measured
     """
-    check_gated(model, "prune")
-    check_numbers("prune", tolerance=tolerance, time=time)
+    check_gated(model, "prune", tolerance=tolerance, time=time)
     # λ comes from ν in float64, as in `select`: a decay rounded in float32 is another function.
     model = in_float64(model)
-    shares = influence(model, time)
-    ranked = np.append(shares.neurons, [] if shares.gates is None else shares.gates)
+    ranked = np.concatenate(influence(model, time))
     # Equal influences, above all zeros, keep their order.
     order = np.argsort(ranked, kind="stable")
     form = quadratic_form(model)
@@ -69,8 +67,8 @@ def prune(model: Network, *, tolerance: float = 2e-3, time: int = TIME) -> Prune
     def kept_without(count: int) -> tuple[np.ndarray, np.ndarray]:
         stays = np.ones(len(ranked), bool)
         stays[order[:count]] = False
-        neurons = stays[: model.neurons]
-        return neurons, neurons if shares.gates is None else stays[model.neurons :]
+        # The gate outputs of a side-gated RNN are its neurons: counted once, they stand last too.
+        return stays[: model.neurons], stays[len(stays) - model.gate_width :]
 
     def change(count: int) -> float:
         if count <= idle:
@@ -84,29 +82,19 @@ def prune(model: Network, *, tolerance: float = 2e-3, time: int = TIME) -> Prune
         low, high = (middle, high) if change(middle) <= tolerance else (low, middle - 1)
     neurons, gates = kept_without(low)
     smaller = select(model, neurons, gates)
-    return Pruned(
-        smaller,
-        np.flatnonzero(neurons),
-        np.flatnonzero(gates),
-        int(np.sum(~neurons)),
-        int(np.sum(~gates)),
-        change(low),
-        roles(smaller),
-    )
+    kept = np.flatnonzero(neurons), np.flatnonzero(gates)
+    removed = int(np.sum(~neurons)), int(np.sum(~gates))
+    return Pruned(smaller, *kept, *removed, change(low), roles(smaller))
 
 
 def select(model: Network, neurons: np.ndarray, gates: np.ndarray) -> Network:
     """Return the network of some neurons and gate outputs, in float64."""
     model = in_float64(model)
-    inner = {"W_in_m": model.W_in_m[neurons], "W_in_x": model.W_in_x[neurons]}
+    inner = {name: getattr(model, name)[neurons] for name in ("W_in_m", "W_in_x", "decay")}
     if isinstance(model, SideGatedRNN):
         outer = {"W_side": model.W_side[neurons], "D": model.D[:, neurons]}
     else:
-        outer = {
-            "W_out_m": model.W_out_m[gates][:, neurons],
-            "W_out_x": model.W_out_x[gates][:, neurons],
-            "D": model.D[:, gates],
-        }
-    smaller = type(model)(**inner, decay=model.decay[neurons], **outer)
+        outer = {name: getattr(model, name)[gates][:, neurons] for name in ("W_out_m", "W_out_x")}
+        outer["D"] = model.D[:, gates]
     # The decay is stored as ν; passing through λ would cost its last digits.
-    return eqx.tree_at(lambda layer: layer.nu, smaller, model.nu[neurons])
+    return eqx.tree_at(lambda m: m.nu, type(model)(**inner, **outer), model.nu[neurons])

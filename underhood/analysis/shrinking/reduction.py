@@ -15,22 +15,19 @@ No step knows about attention. On a network that computes one head of it, the re
 the minimal construction. Several heads may keep more gate outputs than they need.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 import numpy as np
 
-from underhood.analysis.arguments import GatedNetwork, Network, check_gated, check_numbers
+from underhood.analysis.arguments import GatedNetwork, Network, check_gated
 from underhood.analysis.forms.linear_algebra import symmetric_part
 from underhood.analysis.forms.norms import TIME, between, relative_change, size
-from underhood.analysis.forms.quadratic import (
-    QuadraticForm,
-    decay_groups,
-    quadratic_form,
-    symmetric_products,
-)
+from underhood.analysis.forms.quadratic import QuadraticForm, decay_groups, quadratic_form
+from underhood.analysis.forms.quadratic import symmetric_products as reads_of
 from underhood.analysis.reading.neuron_roles import roles
-from underhood.analysis.shrinking.gates import GateOutputs, eigen_gates
+from underhood.analysis.shrinking.gates import GateOutputs, eigen_gates, stack_gates
 from underhood.analysis.shrinking.products import Pair, gate_basis, rank_one_basis, spanning_rows
 from underhood.analysis.shrinking.pruning import select
 from underhood.analysis.shrinking.side_reduction import reduce_side
@@ -78,8 +75,7 @@ def reduce(
     time       sequence length at which the change is measured
     seed       of the random search for products
     """
-    check_gated(model, "reduce")
-    check_numbers("reduce", tolerance=tolerance, time=time)
+    check_gated(model, "reduce", tolerance=tolerance, time=time)
     if tolerance == 0:
         raise BadInput(
             "reduce: tolerance is 0; give a share that rounding can meet, such as 1e-10."
@@ -118,11 +114,10 @@ def without_signs(model: GatedNetwork, form: QuadraticForm) -> QuadraticForm:
 
 def influential_tables(form: QuadraticForm, least: float, time: int) -> Tables:
     """Return T_ab, a ≤ b, for pairs of decays whose part of the function is larger than `least`."""
-    groups = decay_groups(form.decay)[1]
+    groups = enumerate(decay_groups(form.decay)[1])
     return {
         (a, b): form.table(first, second)
-        for a, first in enumerate(groups)
-        for b, second in enumerate(groups[a:], start=a)
+        for (a, first), (b, second) in itertools.combinations_with_replacement(groups, 2)
         if size(between(form, first, second), time) > least
     }
 
@@ -133,13 +128,12 @@ def reduce_gated(
     """Return a gated RNN with these tables; ranks ignore singular values below `accuracy`."""
     decays, groups = decay_groups(form.decay)
     W_in_m, W_in_x = np.asarray(model.W_in_m), np.asarray(model.W_in_x)
+    spaces = (read_space(tables, place, accuracy) for place in range(len(groups)))
     bases = [
-        neuron_basis(
-            W_in_m[group], W_in_x[group], read_space(tables, place, accuracy), accuracy, rng
-        )
-        for place, group in enumerate(groups)
+        neuron_basis(W_in_m[group], W_in_x[group], space, accuracy, rng)
+        for group, space in zip(groups, spaces, strict=True)
     ]
-    reads = [symmetric_products(*basis) for basis in bases]
+    reads = [reads_of(*basis) for basis in bases]
     kernels = {
         (a, b): np.linalg.pinv(reads[a].T) @ table @ np.linalg.pinv(reads[b])
         for (a, b), table in tables.items()
@@ -148,14 +142,10 @@ def reduce_gated(
     D, W_m, W_x = split_kernels(kernels, widths, model.d_out, accuracy, rng)
     if D.shape[1] > model.gate_width:
         # The old gate outputs, reading the part of each neuron that the new neurons hold.
-        D = np.asarray(model.D)
+        D, inverses = np.asarray(model.D), [np.linalg.pinv(read) for read in reads]
+        held = list(zip(groups, inverses, strict=True))
         W_m, W_x = (
-            np.hstack(
-                [
-                    W[:, group] @ form.reads[group] @ np.linalg.pinv(read)
-                    for group, read in zip(groups, reads, strict=True)
-                ]
-            )
+            np.hstack([W[:, group] @ form.reads[group] @ inverse for group, inverse in held])
             for W in (model.W_out_m, model.W_out_x)
         )
     W_in_m, W_in_x = (np.vstack(rows) for rows in zip(*bases, strict=True))
@@ -185,11 +175,10 @@ def neuron_basis(
     """Return input gates whose products span a space of reads: the given ones where they do."""
     if len(space) == 0:
         return W_m[:0], W_x[:0]
-    reads = symmetric_products(W_m, W_x)
+    reads = reads_of(W_m, W_x)
     outside = reads - (reads @ space.T) @ space
     sizes = np.linalg.norm(reads, axis=1)
-    inside = np.linalg.norm(outside, axis=1) < 1e-9 * np.where(sizes > 0, sizes, 1.0)
-    inside &= sizes > 0
+    inside = (np.linalg.norm(outside, axis=1) < 1e-9 * sizes) & (sizes > 0)
     chosen = spanning_rows(reads[inside] @ space.T, len(space)) if inside.any() else None
     pairs = [] if chosen is None else [of_size_one(W_m[inside][chosen], W_x[inside][chosen])]
     # Neurons that nearly depend on each other need large kernels that cancel.
@@ -208,12 +197,12 @@ def neuron_basis(
 
 def spread(pair: Pair) -> float:
     """Return the smallest singular value of reads of size one: 1 for an orthonormal basis."""
-    return float(np.linalg.svd(symmetric_products(*pair), compute_uv=False)[-1])
+    return float(np.linalg.svd(reads_of(*pair), compute_uv=False)[-1])
 
 
 def of_size_one(W_m: np.ndarray, W_x: np.ndarray) -> Pair:
     """Scale neurons to reads of size one, so that their kernels compare."""
-    scale = np.sqrt(np.linalg.norm(symmetric_products(W_m, W_x), axis=1))[:, None]
+    scale = np.sqrt(np.linalg.norm(reads_of(W_m, W_x), axis=1))[:, None]
     return W_m / scale, W_x / scale
 
 
@@ -224,7 +213,7 @@ def split_kernels(
     starts = np.append(0, np.cumsum(widths))
     n = int(starts[-1])
     rest = np.zeros((d_out, n, n))
-    parts: list[GateOutputs] = [(np.zeros((d_out, 0)), np.zeros((0, n)), np.zeros((0, n)))]
+    parts: list[GateOutputs] = []
     for (a, b), kernel in kernels.items():
         first, second = (slice(starts[place], starts[place + 1]) for place in (a, b))
         split = None if a == b else split_kernel(kernel, accuracy, rng)
@@ -240,8 +229,7 @@ def split_kernels(
         parts.append((D, m, x))
     if np.any(rest):
         parts.append(eigen_gates(symmetric_part(rest)))
-    all_D, all_m, all_x = zip(*parts, strict=True)
-    return np.hstack(all_D), np.vstack(all_m), np.vstack(all_x)
+    return stack_gates(parts, d_out, n)
 
 
 def split_kernel(

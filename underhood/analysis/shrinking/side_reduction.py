@@ -25,6 +25,8 @@ from underhood.layers import SideGatedRNN
 # W_in_m, W_in_x, W_side, Dᵀ: one row per neuron.
 NeuronRows = tuple[np.ndarray, ...]
 SIDE, OUT = 2, 3
+# From neurons of one group, and their coordinates on the line of its keys, to as many or fewer.
+NeuronRule = Callable[[NeuronRows, np.ndarray], NeuronRows]
 
 
 def reduce_side(model: SideGatedRNN, tolerance: float) -> SideGatedRNN:
@@ -56,10 +58,7 @@ def live_neurons(neurons: NeuronRows) -> NeuronRows:
 
 
 def combine_groups(
-    neurons: NeuronRows,
-    keys: np.ndarray,
-    tolerance: float,
-    rule: Callable[[NeuronRows, np.ndarray], NeuronRows],
+    neurons: NeuronRows, keys: np.ndarray, tolerance: float, rule: NeuronRule
 ) -> NeuronRows:
     """Apply a rule to every group of neurons whose keys lie on one line."""
     parts = [

@@ -16,7 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from underhood.analysis.arguments import GatedNetwork
-from underhood.analysis.forms.linear_algebra import decay_slopes, decayed_sums, upper
+from underhood.analysis.forms.linear_algebra import (
+    decay_slopes,
+    decayed_sums,
+    symmetric_reads,
+    upper,
+)
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.shrinking.gates import eigen_gates
 from underhood.common.decay import kinds
@@ -25,6 +30,11 @@ from underhood.layers import GatedRNN, SideGatedRNN
 
 # Steps are tried while their damping is below this.
 MOST_DAMPING = 1e8
+# A fit ends when this many steps together lower its cost by less than this share.
+WINDOW, LEAST_GAIN = 8, 0.1
+
+# It is called with the number of a step and the cost before it.
+StepWatcher = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
@@ -72,11 +82,9 @@ class SeparableNetwork:
 
     @property
     def kernels(self) -> np.ndarray:
-        n = len(self.decay)
-        rows, columns = upper(n)
-        kernels = np.zeros((len(self.linear), n, n))
-        kernels[:, rows, columns], kernels[:, columns, rows] = self.linear, self.linear
-        return kernels
+        rows, columns = upper(len(self.decay))
+        twice = np.where(rows == columns, self.linear, 2 * self.linear)
+        return symmetric_reads(twice, len(self.decay))
 
     def inputs(self, tokens: np.ndarray) -> np.ndarray:
         """Return what the input gates read: with the constant 1 unless there is a side gate."""
@@ -154,12 +162,14 @@ class Fitted:
 
     @property
     def cost(self) -> float:
-        """½·mean of the squared residuals."""
-        return 0.5 * float(np.mean(self.residual**2)) if self.residual.size else 0.0
+        return half_mean_square(self.residual)
+
+
+def half_mean_square(error: np.ndarray) -> float:
+    return 0.5 * float(np.mean(error**2)) if error.size else 0.0
 
 
 def fit_linear(network: SeparableNetwork, data: Data) -> Fitted:
-    """Solve for the linear part."""
     states = network.states(data.tokens)
     F = network.features(data, states)
     scale = np.linalg.norm(F, axis=0)
@@ -177,12 +187,7 @@ def fit_linear(network: SeparableNetwork, data: Data) -> Fitted:
 
 
 def minimise(
-    network: SeparableNetwork,
-    data: Data,
-    *,
-    steps: int,
-    target: float = 0.0,
-    watch: Callable[[int, float], None] | None = None,
+    network: SeparableNetwork, data: Data, *, steps: int, target: float = 0.0, watch: StepWatcher
 ) -> tuple[SeparableNetwork, list[float]]:
     """Return the network after at most `steps` steps, and its cost after each."""
 
@@ -204,9 +209,9 @@ def minimise(
     fits = damped_steps(now, linearise, damping=1e-3, factor=10, least=1e-12, most=most)
     costs = [now.cost]
     for number in range(steps):
-        if watch is not None:
-            watch(number, costs[-1])
-        if costs[-1] <= target or settled(costs) or network.W_m.size == 0:
+        watch(number, costs[-1])
+        settled = len(costs) > WINDOW and costs[-1] > (1 - LEAST_GAIN) * costs[-1 - WINDOW]
+        if costs[-1] <= target or settled or network.W_m.size == 0:
             break
         after = next(fits, None)
         if after is None:
@@ -214,8 +219,3 @@ def minimise(
         now = after
         costs.append(now.cost)
     return now.network, costs
-
-
-def settled(costs: list[float], *, window: int = 8, gain: float = 0.1) -> bool:
-    """Tell whether the last steps together won less than a tenth."""
-    return len(costs) > window and costs[-1] > (1 - gain) * costs[-1 - window]
