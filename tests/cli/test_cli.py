@@ -228,7 +228,7 @@ def test_decompile_says_where_there_is_no_attention(folder, capsys) -> None:
     assert main(["decompile", "rnn.safetensors", "-o", "x.safetensors", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["is_attention"] is False
-    assert said.err.startswith("underhood: no attention here") and said.err.count("\n") == 1
+    assert said.err.startswith("underhood: not attention") and said.err.count("\n") == 1
     assert not Path("x.safetensors").exists()
 
 

@@ -81,7 +81,7 @@ WRONG = {
     "the task is a int": {"task": 3},
     "the recipe is a int": {"recipe": 3},
     "students is a dictionary": {"students": gated},
-    "names a student": {"students": {"a b": gated}},
+    "cannot name a student": {"students": {"a b": gated}},
     "is no function": {"students": {"a": 3}},
     "widths is empty": {"widths": ()},
     "unknown axis": {"axes": {"momentum": (1,)}},

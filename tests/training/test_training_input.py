@@ -121,7 +121,7 @@ def wrong_outputs(width, *, key):
         ({"axes": {"teacher": (3,)}}, "teacher 0 is a int"),
         (
             {"axes": {"teacher": (uh.LinearAttention.init(d_in=3, key=KEY),)}},
-            "teacher 0 has other weights or shapes",
+            "teacher 0 has differs in fields or shapes",
         ),
         (
             {"task": AssociativeRecall(3), "axes": {"teacher": (TASK.attention,)}},

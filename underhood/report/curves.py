@@ -121,7 +121,7 @@ def sizes_figure(arrays: Arrays, result: Json) -> Figure:
     of_students = (look for look in looks for _ in range(seeds))
     return Figure(
         (*plots, training_plot(arrays["steps"], arrays["losses"], of_students)),
-        "Every point is a student. Left of the first vertical line theory allows no exact "
+        "Every point is a student. To the left of the first vertical line, theory allows no exact "
         "solution; the paper says that around the second one every student has found it. Excesses "
         "below 1e-12 are noise of the evaluation and shown as 1e-12.",
     )

@@ -43,7 +43,7 @@ def verdict_text(verdict: str) -> Text:
     return Text(verdict, style=VERDICT_STYLES.get(verdict, ""))
 
 
-def table_of(
+def make_table(
     columns: Iterable[str], right: Iterable[str], rows: Iterable[Iterable[Cell | Text]]
 ) -> Table:
     """Return rows of cells as a table; the columns in `right` are flushed right."""
@@ -70,7 +70,7 @@ def verdict_table(results: Iterable[Json]) -> Table:
         for result in results
         for place, number in enumerate(result["numbers"])
     ]
-    return table_of(columns, ("paper", "ours", "seeds"), rows)
+    return make_table(columns, ("paper", "ours", "seeds"), rows)
 
 
 def summary_table(results: Iterable[Json], names: Iterable[str]) -> Table:
@@ -84,7 +84,7 @@ def summary_table(results: Iterable[Json], names: Iterable[str]) -> Table:
         count = len(seeds) if isinstance(seeds, list) and seeds else ""
         words = count, counted(result["numbers"]), verdict_text(result["verdict"])
         rows.append((name, result["scale"], *words))
-    table = table_of(("experiment", "scale", "seeds", "numbers", "verdict"), ("seeds",), rows)
+    table = make_table(("experiment", "scale", "seeds", "numbers", "verdict"), ("seeds",), rows)
     table.add_section()
     table.add_row("in total", "", "", Text(f"experiments: {counted(chosen.values())}"), "")
     return table
@@ -114,7 +114,7 @@ def plain_table(rows: list[Json]) -> Table:
     """Return rows as a table; columns with numbers are flushed right."""
     names = columns_of(rows)
     numeric = {name for row in rows for name in row if isinstance(row[name], int | float)}
-    return table_of(names, numeric, [[row.get(name) for name in names] for row in rows])
+    return make_table(names, numeric, [[row.get(name) for name in names] for row in rows])
 
 
 def picture(name: str, matrix: np.ndarray) -> RenderableType:

@@ -151,7 +151,7 @@ def recalled_figure(arrays: Arrays, result: Json) -> Figure:
             Matrices("M(x, y): what every pair adds to the memory", pairs, symbols, together=True),
             loss_curves(arrays),
         ),
-        "Of the first student. Above: W_in_x and W_side read x, W_in_m reads y, and D repeats it. "
+        "The first student. Above: W_in_x and W_side read x, W_in_m reads y, and D repeats it. "
         "Below: one panel per pair, with the scores y' down and the query x' across; attention "
         "would have the one blue entry at (y, x) and nothing else.",
     )

@@ -46,14 +46,14 @@ CLAIMS = (
     Claim(
         "figure3b",
         "Low-rank teachers take fewer neurons",
-        "Low-rank teachers are learned in fewer neurons.",
+        "Low-rank teachers are learned with fewer neurons.",
         "A teacher whose value and key-query matrices have rank r is learned by r(r + 1) neurons. "
         "The student is not told the rank.",
     ),
     Claim(
         "figure3c",
         "In-context regression takes as many as theory says",
-        "In-context regression is learned around the low-rank construction's size.",
+        "In-context regression needs about as many neurons as the low-rank construction.",
         "Trained on in-context linear regression, students reach the loss of one optimal gradient "
         "step from about 12 neurons on. That is the size of the low-rank construction for this "
         "task.",

@@ -65,7 +65,7 @@ class Study:
             raise BadInput("Study: students is a dictionary from names to functions.")
         for name, make_student in self.students.items():
             if not isinstance(name, str) or not name.isidentifier():
-                raise BadInput(f"Study: {name!r} names a student; use letters, digits and _.")
+                raise BadInput(f"Study: {name!r} cannot name a student; use letters, digits and _.")
             if not callable(make_student):
                 raise BadInput(f"Study: the student {name} is no function (width, *, key).")
         # Axes may come as generators; from here on they are read many times.

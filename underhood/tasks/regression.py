@@ -36,7 +36,7 @@ UNIFORM_KURTOSIS = 9 / 5
 
 
 class InContextRegression(Task):
-    """Predict W*x after `pairs` examples of a W* that no other sequence shares."""
+    """Predict W*x after `pairs` examples; every sequence has its own W*."""
 
     d_x: int = eqx.field(static=True)
     d_y: int = eqx.field(static=True)

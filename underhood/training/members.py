@@ -127,5 +127,5 @@ def check_teachers(teachers: tuple[PyTree, ...], task: Task) -> tuple[LinearAtte
             kind = type(teacher).__name__
             raise BadInput(f"train: teacher {number} is a {kind}, not a LinearAttention.")
         if not eqx.tree_equal(jax.tree.map(np.shape, teacher), wanted):
-            raise BadInput(f"train: teacher {number} has other weights or shapes than the task's.")
+            raise BadInput(f"train: teacher {number} differs in fields or shapes from the task's.")
     return teachers

@@ -86,7 +86,7 @@ class Recipe:
         directs = hasattr(self.optimiser, "direction") and dataclasses.is_dataclass(self.optimiser)
         checks = {
             "schedule must map progress in [0, 1] to a multiplier": callable(self.schedule),
-            "decay_schedule must map progress, too": callable(self.decay_schedule),
+            "decay_schedule must map [0, 1] to a multiplier": callable(self.decay_schedule),
             "spared is a tuple of field names; write ('nu',) for one": several,
             "optimiser must be a frozen dataclass with a method direction(); see Adam": directs,
             f"precision is {self.precision!r}; use float32 or float64": known,
@@ -112,7 +112,7 @@ class Recipe:
     def fast(cls, steps: int = 20_000, **changes: Any) -> "Recipe":  # Any: fields
         """Return a recipe that reaches the paper's result in a fiftieth of its steps.
 
-        It is for losses that can fall to zero; the search in docs/recipes.md has found it.
+        It is for losses that can fall to zero. docs/recipes.md describes how it was found.
         """
         return cls(**{"steps": steps, **FAST, **changes})
 
@@ -136,7 +136,7 @@ class Recipe:
 
     @property
     def whole(self) -> "Recipe":
-        """The recipe that `first` made this the beginning of; else this one."""
+        """The full recipe, if `first` cut this one from it; otherwise this recipe."""
         schedule, decay = self.schedule, self.decay_schedule
         if not (isinstance(schedule, First) and isinstance(decay, First)):
             return self

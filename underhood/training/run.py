@@ -56,7 +56,7 @@ class Run:
         """Return the student with the lowest final loss."""
         losses = [row["loss"] if row["loss"] is not None else np.inf for row in self.rows]
         if not np.isfinite(np.min(losses)):
-            raise BadInput("Every member of this run was lost; lower the learning rate.")
+            raise BadInput("All members of this run diverged; lower the learning rate.")
         return self.models[int(np.argmin(losses))]
 
     def __repr__(self) -> str:
@@ -158,7 +158,7 @@ def read_models(folder: Path, table: Json, make_student: StudentMaker | None) ->
             replaced, kept = eqx.partition(made, is_any_array)
             leaves, frame = jax.tree.flatten(replaced)
             if [array.shape for array in arrays] != [leaf.shape for leaf in leaves]:
-                raise BadInput(f"{folder} holds other students than this make_student makes.")
+                raise BadInput(f"The students in {folder} do not match this make_student.")
             stored = jax.tree.unflatten(frame, map(as_stored, arrays))
             models.append(eqx.combine(stored, kept))
     return models

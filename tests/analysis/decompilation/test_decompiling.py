@@ -169,7 +169,7 @@ def test_untrained_networks_are_no_attention(d, hidden, d_out):
         for rnn in (uh.GatedRNN.init(**sizes, gated=hidden), uh.SideGatedRNN.init(**sizes)):
             result = uh.decompile(rnn)
             assert not result.is_attention and result.residual > 0.02
-            assert result.reason.startswith("no attention here: the nearest attention misses")
+            assert result.reason.startswith("not attention: the nearest attention misses")
 
 
 D_IN, D_OUT, TIME = 3, 2, 16
@@ -223,7 +223,7 @@ def test_the_residual_is_the_share_of_what_was_planted(name, biases, share):
     assert result.residual == pytest.approx(expected, rel=1e-2)
     assert not result.is_attention
     assert uh.decompile(rnn, biases=biases, time=TIME, tolerance=2 * share).is_attention
-    assert result.reason.startswith("no attention here")
+    assert result.reason.startswith("not attention")
     if biases is False:
         # With biases, the projection taken out has parts of other degrees, larger than the rest.
         assert degree in result.reason and group in result.reason

@@ -133,7 +133,7 @@ def test_pruning_too_hard_is_said_and_undone():
     polished = uh.polish(student, task, key=jax.random.key(0), thresholds=(0.3, 0.0))
     first, second = polished.attempts
     assert first.neurons < second.neurons == polished.model.neurons == 5
-    assert f"pruning to {first.neurons} neurons was too hard" in polished.message
+    assert f"pruning to {first.neurons} neurons was too much" in polished.message
     assert str(polished) == polished.message and "kept 5 neurons" in polished.message
     assert polished.loss < 1e-20 * task.scale < first.loss
 

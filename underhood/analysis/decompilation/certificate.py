@@ -40,7 +40,9 @@ STATED_RADII = (1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class Certificate:
-    """Sizes are √E[y²] on normal tokens, sequences of length `time`; shares are ratios of sizes.
+    """A bound on the difference between a network and an attention, and what the attention misses.
+
+    Sizes are √E[y²] on normal tokens, sequences of length `time`; shares are ratios of sizes.
 
     degrees, groups            shares of the network's parts by degree in the input, and by the
                                roles of the two neurons that meet
@@ -60,7 +62,7 @@ class Certificate:
     difference: QuadraticForm = field(repr=False)
 
     def bound(self, radius: float, time: int) -> float:
-        """Return what |rnn − attention| never exceeds while |x_t| ≤ radius, up to length `time`.
+        """Return an upper bound on |rnn − attention| for |x_t| ≤ radius and up to `time` tokens.
 
         It holds for both networks computed in float64 (`jax.enable_x64`): rounding is part of it.
         """
@@ -88,8 +90,8 @@ class Certificate:
         degree = max(self.left_degrees, key=self.left_degrees.__getitem__)
         group = max(self.left_groups, key=self.left_groups.__getitem__)
         return (
-            f"the nearest attention misses {self.residual:.2g} of the function (1 is all of it); "
-            f"the largest part of that has degree {degree} in the inputs, and the most comes from "
+            f"the nearest attention has residual {self.residual:.2g} (1 is the whole function); "
+            f"its largest part by degree has degree {degree}, its largest part by neurons is "
             f"{group}"
         )
 

@@ -54,7 +54,7 @@ class Decompilation:
                 f"attention: it explains all but {self.residual:.2g} of the function "
                 f"(tolerance {self.tolerance:.2g})"
             )
-        return f"no attention here: {self.certificate.what_is_left()}"
+        return f"not attention: {self.certificate.what_is_left()}"
 
     def __str__(self) -> str:
         return f"{self.reason}\n{self.certificate}"

@@ -54,7 +54,7 @@ def rows(facts: Json) -> list[list[Json]]:
         {
             "part": f"{kind} {part}".strip(),
             "of the function": share,
-            "of it left over": certificate[f"left_{name}"][part],
+            "not explained": certificate[f"left_{name}"][part],
         }
         for kind, name in (("degree", "degrees"), ("", "groups"))
         for part, share in certificate[name].items()

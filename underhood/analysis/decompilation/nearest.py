@@ -19,7 +19,7 @@ from scipy.linalg import block_diag
 
 from underhood.analysis.decompilation.projection import attention_features, exact_table, project
 from underhood.analysis.forms import quadratic
-from underhood.analysis.forms.attention_fit import attention_from, fit_attention
+from underhood.analysis.forms.attention_fit import attention_with, fit_attention
 from underhood.analysis.forms.linear_algebra import symmetric_reads
 from underhood.analysis.forms.norms import TIME, second_moments
 from underhood.analysis.forms.quadratic import QuadraticForm, attention_table
@@ -177,7 +177,7 @@ def canonical(V: np.ndarray, M: np.ndarray, decay: np.ndarray, biases: bool) -> 
         scale = np.sqrt(norms[1] / norms[0])
         sign = np.sign(V.ravel()[np.argmax(np.abs(V))])
         V, M = V * scale * sign, M / scale * sign
-    return attention_from(V, M, decay, d_in=len(M) - 1, biases=biases)
+    return attention_with(V, M, decay, d_in=len(M) - 1, biases=biases)
 
 
 def ordered_rank_one(V: np.ndarray, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -83,7 +83,7 @@ def turn_matrix(M: np.ndarray) -> np.ndarray:
     return 0.5 * (max(size, 1e-300) * np.eye(len(M)) + M @ M.T)
 
 
-def attention_from(
+def attention_with(
     V: np.ndarray, M: np.ndarray, decay: np.ndarray, *, d_in: int, biases: bool, noise: float = 0.0
 ) -> LinearAttention:
     """Return the attention with values V z and with M = W_KᵀW_Q, over z = x or z = [x; 1].
@@ -95,7 +95,7 @@ def attention_from(
     noise   smaller singular values count as 0, as a share of the largest
     """
     left, values, right = np.linalg.svd(M)
-    keys = rank(values, M.shape, float(np.finfo(float).eps), noise * float(values[0]))
+    keys = numerical_rank(values, M.shape, float(np.finfo(float).eps), noise * float(values[0]))
     scale = np.sqrt(values[:keys])[:, None]
     weights = (V, scale * left[:, :keys].T, scale * right[:keys])
     extra = dict(zip(("b_V", "b_K", "b_Q"), (W[:, -1] for W in weights), strict=True))

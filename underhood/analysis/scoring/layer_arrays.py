@@ -78,7 +78,7 @@ def check_layer(layer: AnyLayer, xs: TokenSequences) -> None:
         )
 
 
-def read(layer: AnyLayer, xs: TokenSequences, *, states: bool = False) -> np.ndarray:
+def read_layer(layer: AnyLayer, xs: TokenSequences, *, states: bool = False) -> np.ndarray:
     """Return a layer's outputs or states, or refuse them unless all are finite."""
     numbers = np.asarray((layer_states if states else layer_outputs)(layer, xs))
     if not np.all(np.isfinite(numbers)):

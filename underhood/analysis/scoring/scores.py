@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.analysis.forms.attention_fit import attention_from
+from underhood.analysis.forms.attention_fit import attention_with
 from underhood.analysis.scoring import layer_arrays
 from underhood.analysis.scoring.fitting import fit_outputs
 from underhood.analysis.scoring.layer_arrays import AnyLayer
@@ -96,8 +96,12 @@ def attention_score(
         layer = layer_arrays.promoted(layer)
         drawn = jax.random.normal(key, (sequences, time, d_in), jnp.float64)
         layer_arrays.check_layer(layer, drawn)
-        ys = layer_arrays.read(layer, drawn)
-        hs = layer_arrays.read(layer, drawn, states=True) if layer_arrays.streams(layer) else None
+        ys = layer_arrays.read_layer(layer, drawn)
+        hs = (
+            layer_arrays.read_layer(layer, drawn, states=True)
+            if layer_arrays.streams(layer)
+            else None
+        )
         xs = np.asarray(drawn)
         (*degrees, beyond), cancel = degree_spectrum(layer, xs[:SCALED])
     half = sequences // 2
@@ -132,7 +136,7 @@ def nearest(xs: np.ndarray, ys: np.ndarray, *, biases: bool) -> LinearAttention:
     if not is_constant(ys):
         fit = fit_outputs(zs, scaled(ys))
         W_V, M, decay = float(np.max(np.abs(ys))) * fit.W_V, fit.M, np.full(d_out, fit.decay)
-    return attention_from(W_V, M, decay, d_in=d_in, biases=biases, noise=NO_KEY)
+    return attention_with(W_V, M, decay, d_in=d_in, biases=biases, noise=NO_KEY)
 
 
 def is_constant(values: np.ndarray) -> bool:
@@ -189,7 +193,7 @@ def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> tuple[list[float], bool]
     """
     radii, fitted = np.concatenate([RADII, BETWEEN]), len(RADII)
     inputs = (radii[:, None, None, None] * xs).reshape(-1, *xs.shape[1:])
-    ys = scaled(layer_arrays.read(layer, jnp.asarray(inputs)).reshape(len(radii), -1))
+    ys = scaled(layer_arrays.read_layer(layer, jnp.asarray(inputs)).reshape(len(radii), -1))
     powers = np.vander(radii, HIGHEST_DEGREE + 1, increasing=True)
     parts = np.linalg.lstsq(powers[:fitted], ys[:fitted], rcond=None)[0]
     missed = np.sum((ys[fitted:] - powers[fitted:] @ parts) ** 2)

@@ -79,7 +79,7 @@ class Polished(Generic[Network]):
                 f"lower the loss of {self.loss_before:.6g} on fresh ones"
             )
         stalled = (
-            f"pruning to {attempt.neurons} neurons was too hard (loss stays at {attempt.loss:.2g})"
+            f"pruning to {attempt.neurons} neurons was too much (loss stays at {attempt.loss:.2g})"
             for attempt in self.attempts[:-1]
         )
         result = (
@@ -194,7 +194,7 @@ def check_task(model: GatedNetwork, task: Task) -> None:
             squared = bool(np.isclose(loss, half_mean_square(targets)))
     if not squared:
         kind = type(task).__name__
-        raise BadInput(f"polish minimises squared errors, but the loss of {kind} is another one.")
+        raise BadInput(f"polish minimises squared errors, but {kind} has a different loss.")
 
 
 def sample(task: Task, key: PRNGKeyArray, sequences: int) -> Data:

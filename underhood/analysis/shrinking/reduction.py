@@ -24,8 +24,12 @@ import numpy as np
 from underhood.analysis.arguments import GatedNetwork, Network, check_gated
 from underhood.analysis.forms.linear_algebra import symmetric_part
 from underhood.analysis.forms.norms import TIME, between, relative_change, size
-from underhood.analysis.forms.quadratic import QuadraticForm, decay_groups, quadratic_form
-from underhood.analysis.forms.quadratic import symmetric_products as reads_of
+from underhood.analysis.forms.quadratic import (
+    QuadraticForm,
+    decay_groups,
+    quadratic_form,
+    symmetric_products as reads_of,
+)
 from underhood.analysis.reading.neuron_roles import roles
 from underhood.analysis.shrinking.gates import GateOutputs, eigen_gates, stack_gates
 from underhood.analysis.shrinking.products import Pair, gate_basis, rank_one_basis, spanning_rows

@@ -80,10 +80,10 @@ class ToLRUInOutMLP(Target):
         if plan.activation is None or plan.activation in SMOOTH or zero:
             return []
         return [
-            f"An output of the layer with {plan.activation} is a piecewise linear function of "
-            "the tokens, so linear on some open set. Attention is a homogeneous cubic polynomial "
-            "of them and Eq. 2 in general a quartic, which are linear on no open set unless they "
-            "are zero. A smooth activation works to any accuracy: "
+            f"With {plan.activation}, an output of this layer is a piecewise linear function of "
+            "the tokens, so it is linear on some open set. Attention is a homogeneous cubic "
+            "polynomial of the tokens, and Eq. 2 is in general a quartic. Neither is linear on "
+            "an open set unless it is zero. A smooth activation works to any accuracy: "
             f"use activation={' or '.join(map(repr, SMOOTH))}."
         ]
 

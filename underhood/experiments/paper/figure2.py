@@ -75,13 +75,14 @@ def reproduce_figure2(setting: Setting) -> Outcome:
         runs.append(literal.run)
     setting.tick(1, 1)
     stages = opened[shown].stages
-    memory = filling(stages.get("reduced", stages["pruned"]), students.task.attention, time=FILLED)
+    smallest = stages.get("reduced", stages["pruned"])
+    memory = memory_filling(smallest, students.task.attention, time=FILLED)
     outcome = Outcome(
         numbers=numbers,
         rows=rows,
         notes=[
-            f"The picture shows seed {shown}, the first whose counts are the medians; the first of "
-            "all if there is none. The theory's smallest network has d(d+1)/2 + d neurons and "
+            f"The picture shows seed {shown}, the first whose counts are the medians (if there is "
+            "none, the first of all). The theory's smallest network has d(d+1)/2 + d neurons and "
             "d(d+1)/2 gate outputs.",
             "Polishing is a second kind of training; the counts after pruning do not depend on it.",
         ],

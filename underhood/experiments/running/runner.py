@@ -90,15 +90,15 @@ def run_all(
 
 
 # An outcome and the seconds it took, or what the experiment raised.
-Ending = tuple[Outcome, float] | Exception
+ExperimentEnd = tuple[Outcome, float] | Exception
 
 
 def outcomes(
     names: list[str], setting: Setting, display: ExperimentsDisplay
-) -> Iterator[tuple[str, Ending]]:
+) -> Iterator[tuple[str, ExperimentEnd]]:
     """Yield the name and the ending of every experiment, as they end."""
 
-    def run(name: str) -> Ending:
+    def run(name: str) -> ExperimentEnd:
         started = time.monotonic()
         try:
             outcome = EXPERIMENTS[name].run(dataclasses.replace(setting, tick=display.start(name)))

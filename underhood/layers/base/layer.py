@@ -33,7 +33,7 @@ def axis_size(field: str, axis: int) -> Size:
 class Layer(eqx.Module):
     """A function from one sequence [time, d_in] to one sequence [time, d_out].
 
-    Batches, seeds and learning rates are the caller's `jax.vmap`.
+    Use `jax.vmap` to run batches of sequences, or layers with stacked weights.
 
     d_in, d_out  numbers per input and output token
     neurons      recurrent units: numbers that the state carries on; a complex one counts once

@@ -87,7 +87,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
         tensors, metadata = read_tensors(Path(path))
         if metadata.get("format") == "underhood":
             return contents_from(tensors, metadata)
-        return Contents(attention_from(tensors), (), {})
+        return Contents(attention_in(tensors), (), {})
     except OSError as error:
         raise BadInput(f"Cannot read {path}: {error.strerror or error}.") from None
     except UnreadableTensors as error:
@@ -96,7 +96,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
         raise BadInput(f"{path}: {error}") from None
 
 
-def attention_from(tensors: TensorDict) -> LinearAttention:
+def attention_in(tensors: TensorDict) -> LinearAttention:
     """Make attention of tensors that somebody else wrote."""
     needed, optional = {"W_V", "W_K", "W_Q"}, {"b_V", "b_K", "b_Q", "decay"}
     if needed - tensors.keys() or tensors.keys() - needed - optional:

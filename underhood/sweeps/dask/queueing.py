@@ -76,7 +76,7 @@ class Queue:
             raise BadInput(f"--jobqueue {path} must name one system, and its options: {known}.")
         ((kind, given),) = data.items()
         if not isinstance(given, dict):
-            raise BadInput(f"--jobqueue {path}: {kind} has options, as cores: 4.")
+            raise BadInput(f"--jobqueue {path}: give {kind} options, for example cores: 4.")
         options = {str(name).replace("-", "_"): value for name, value in given.items()}
         jobs, gpu = options.pop("jobs", 1), options.pop("gpu", False)
         if not is_whole(jobs) or jobs < 1:
