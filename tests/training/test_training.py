@@ -215,7 +215,7 @@ def test_a_lost_member_is_frozen_recorded_and_disturbs_nobody():
     assert run.rows[0]["lost_at"] is None
     assert run.best() is run.models[int(np.argmin([row["loss"] for row in run.rows[:2]]))]
     assert "2 lost" in repr(run)
-    with pytest.raises(uh.BadInput, match="Every member of this run was lost"):
+    with pytest.raises(uh.BadInput, match="All members of this run diverged"):
         dataclasses.replace(run, rows=run.rows[2:], models=run.models[2:]).best()
 
 
