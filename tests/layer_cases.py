@@ -18,7 +18,7 @@ CLOSE = 1e-12
 
 def shapes(text):
     """{"W": (2, 3), "U": (2, 3), "b": ()} from "W U [2 3], b []"."""
-    named = re.findall(r"([\w ]+) \[([\d ]*)\]", text)
+    named = re.findall(r"([\w. ]+) \[([\d ]*)\]", text)
     return {name: tuple(map(int, n.split())) for names, n in named for name in names.split()}
 
 

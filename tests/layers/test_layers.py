@@ -12,8 +12,6 @@ import underhood as uh
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
-# --- parallel = streaming = naive
-
 
 @pytest.mark.parametrize("time", [1, 2, 64, 65, 200])
 @cases.every_layer
