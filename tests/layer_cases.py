@@ -1,5 +1,6 @@
 """One table of layers for the tests, and how they are run and compared."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,21 +16,29 @@ import underhood as uh
 CLOSE = 1e-12
 
 
-# --- One table of layers: every size differs from the others, every optional weight is there.
+def shapes(text):
+    """{"W": (2, 3), "U": (2, 3), "b": ()} from "W U [2 3], b []"."""
+    named = re.findall(r"([\w. ]+) \[([\d ]*)\]", text)
+    return {name: tuple(map(int, n.split())) for names, n in named for name in names.split()}
 
 
 def normal(rng, *shape):
-    return rng.normal(size=shape) / np.sqrt(max(shape[-1], 1) if shape else 1)
+    return rng.normal(size=shape) / np.sqrt(max(shape[-1], 1))
+
+
+def weights(rng, text, size=1.0):
+    return {name: size * normal(rng, *shape) for name, shape in shapes(text).items()}
+
+
+# --- One table of layers: every size differs from the others, every optional weight is there.
 
 
 def attention(rng, d_v=2, d_k=4, d_in=3, biased=False, decayed=False):
-    weights = [normal(rng, rows, d_in) for rows in (d_v, d_k, d_k)]
-    biases = {f"b_{letter}": normal(rng, len(W)) for letter, W in zip("VKQ", weights, strict=True)}
-    return uh.LinearAttention(
-        *weights,
-        **(biases if biased else {}),
-        decay=rng.uniform(0.3, 1, d_v) if decayed else None,
-    )
+    rows = {"V": d_v, "K": d_k, "Q": d_k}
+    drawn = {f"W_{letter}": normal(rng, size, d_in) for letter, size in rows.items()}
+    biases = {f"b_{letter}": normal(rng, size) for letter, size in rows.items() if biased}
+    decay = rng.uniform(0.3, 1, d_v) if decayed else None
+    return uh.LinearAttention(**drawn, **biases, decay=decay)
 
 
 def multi_head_alike(rng):
@@ -37,118 +46,66 @@ def multi_head_alike(rng):
 
 
 def multi_head_mixed(rng):
-    heads = [attention(rng, 2, 4, biased=True), attention(rng, 3, 1, decayed=True)]
-    return uh.MultiHead(heads)
+    return uh.MultiHead([attention(rng, 2, 4, biased=True), attention(rng, 3, 1, decayed=True)])
 
 
-def bilinear_gates(rng):
-    return {
-        "W_in_m": normal(rng, 5, 4),
-        "W_in_x": normal(rng, 5, 4),
-        "W_out_m": normal(rng, 6, 5),
-        "W_out_x": normal(rng, 6, 5),
-        "D": normal(rng, 2, 6),
-    }
+BILINEAR = "W_in_m W_in_x [5 4], W_out_m W_out_x [6 5], D [2 6]"
 
 
 def gated_rnn(rng, decay=None):
     decay = rng.uniform(0.1, 1, 5) if decay is None else decay
-    return uh.GatedRNN(**bilinear_gates(rng), decay=decay)
+    return uh.GatedRNN(**weights(rng, BILINEAR), decay=decay)
 
 
 def dense_gated_rnn(rng):
     # Eigenvalues near 0.8, so that 200 steps neither explode nor forget everything.
     A = np.diag(rng.uniform(0.6, 0.9, 5)) + 0.1 * normal(rng, 5, 5)
-    return uh.DenseGatedRNN(**bilinear_gates(rng), A=A)
+    return uh.DenseGatedRNN(**weights(rng, BILINEAR), A=A)
 
 
 def side_gated_rnn(rng, decay=None):
-    return uh.SideGatedRNN(
-        W_in_m=normal(rng, 5, 3),
-        W_in_x=normal(rng, 5, 3),
-        decay=rng.uniform(0.1, 1, 5) if decay is None else decay,
-        W_side=normal(rng, 5, 3),
-        D=normal(rng, 2, 5),
-    )
+    decay = rng.uniform(0.1, 1, 5) if decay is None else decay
+    return uh.SideGatedRNN(**weights(rng, "W_in_m W_in_x W_side [5 3], D [2 5]"), decay=decay)
 
 
-def complex_core(rng, u, hidden=5, mixed=4):
-    return {
-        "nu": rng.uniform(-4, 1, hidden),
-        "theta_log": rng.uniform(-2, 2, hidden),
-        "gamma_log": rng.uniform(-2, 0.5, hidden),
-        "B_re": normal(rng, hidden, u),
-        "B_im": normal(rng, hidden, u),
-        "C_re": normal(rng, mixed, hidden),
-        "C_im": normal(rng, mixed, hidden),
-        "D": normal(rng, mixed, u),
-    }
+def complex_core(rng, u):
+    ranges = {"nu": (-4, 1), "theta_log": (-2, 2), "gamma_log": (-2, 0.5)}
+    matrices = weights(rng, f"B_re B_im [5 {u}], C_re C_im [4 5], D [4 {u}]")
+    return matrices | {name: rng.uniform(*ends, 5) for name, ends in ranges.items()}
 
 
 def lru(rng):
-    return uh.LRU(**complex_core(rng, u=3), W_m=normal(rng, 2, 4), W_x=normal(rng, 2, 4))
+    return uh.LRU(**complex_core(rng, u=3), **weights(rng, "W_m W_x [2 4]"))
 
 
 def lru_in_out(rng):
-    return uh.LRUInOut(
-        W_in_m=normal(rng, 6, 3),
-        W_in_x=normal(rng, 6, 3),
-        **complex_core(rng, u=6),
-        W_m=normal(rng, 2, 4),
-        W_x=normal(rng, 2, 4),
-    )
+    gates = weights(rng, "W_in_m W_in_x [6 3], W_m W_x [2 4]")
+    return uh.LRUInOut(**gates, **complex_core(rng, u=6))
 
 
 def lru_in_out_mlp(rng, activation):
-    return uh.LRUInOutMLP(
-        W_in_1=normal(rng, 7, 3),
-        W_in_2=normal(rng, 6, 7),
-        **complex_core(rng, u=6),
-        W_out_1=normal(rng, 8, 4),
-        W_out_2=normal(rng, 2, 8),
-        activation=activation,
-    )
+    gates = weights(rng, "W_in_1 [7 3], W_in_2 [6 7], W_out_1 [8 4], W_out_2 [2 8]")
+    return uh.LRUInOutMLP(**gates, **complex_core(rng, u=6), activation=activation)
 
 
 def mamba(rng):
-    return uh.Mamba(
-        W_input=normal(rng, 4, 3),
-        b_input=0.3 * normal(rng, 4),
-        # Δ near 1 and A near −1 keep Ā = exp(ΔA) below 1 nearly always, as the layer's init does.
-        W_delta=0.1 * normal(rng, 4),
-        b_delta=np.asarray(0.8),
-        W_A=0.1 * normal(rng, 5, 4),
-        b_A=-rng.uniform(0.05, 1, 5),
-        W_B=normal(rng, 5, 4, 4),
-        b_B=normal(rng, 5, 4),
-        W_C=normal(rng, 2, 5, 4),
-        b_C=normal(rng, 2, 5),
-        W_side=normal(rng, 2, 3),
+    # Δ near 1 and A near −1 keep Ā = exp(ΔA) below 1 nearly always, as the layer's init does.
+    near_zero = weights(rng, "b_input [4], W_delta [4], W_A [5 4]", size=0.1)
+    rest = weights(
+        rng, "W_input [4 3], W_B [5 4 4], b_B [5 4], W_C [2 5 4], b_C [2 5], W_side [2 3]"
     )
+    return uh.Mamba(**near_zero, **rest, b_delta=np.asarray(0.8), b_A=-rng.uniform(0.05, 1, 5))
 
 
 def mamba_block(rng, width=3):
-    return uh.MambaBlock(
-        W_in_u=normal(rng, 4, 3),
-        W_in_z=normal(rng, 4, 3),
-        conv=normal(rng, width, 4),
-        b_conv=normal(rng, 4),
-        W_x_dt=normal(rng, 2, 4),
-        W_x_B=normal(rng, 3, 4),
-        W_x_C=normal(rng, 3, 4),
-        W_dt=normal(rng, 4, 2),
-        b_dt=normal(rng, 4),
-        A_log=rng.uniform(-2, 1, (4, 3)),
-        D=normal(rng, 4),
-        W_out=normal(rng, 2, 4),
-    )
+    gates = weights(rng, f"W_in_u W_in_z [4 3], conv [{width} 4], b_conv b_dt D [4], W_out [2 4]")
+    selection = weights(rng, "W_x_dt [2 4], W_x_B W_x_C [3 4], W_dt [4 2]")
+    return uh.MambaBlock(**gates, **selection, A_log=rng.uniform(-2, 1, (4, 3)))
 
 
 def gates_of(rng, letters, hidden=5, d_in=3):
-    shapes = {"U": (hidden, d_in), "V": (hidden, hidden), "b": (hidden,)}
-    return {
-        f"{symbol}_{gate}": normal(rng, *shapes[symbol]) for gate in letters for symbol in "UVb"
-    }
+    sizes = f"U_{{0}} [{hidden} {d_in}], V_{{0}} [{hidden} {hidden}], b_{{0}} [{hidden}]"
+    return weights(rng, ", ".join(sizes.format(gate) for gate in letters))
 
 
 def lstm(rng, **sizes):
@@ -161,11 +118,8 @@ def gru(rng, **sizes):
 
 def stack(rng):
     """A nonlinear layer that can only be scanned, then one that runs in parallel."""
-    return uh.Stack(
-        uh.Affine(normal(rng, 3, 3), normal(rng, 3)),
-        [gru(rng, hidden=3), gated_rnn(rng)],
-        uh.Affine(normal(rng, 4, 2)),
-    )
+    embed = uh.Affine(normal(rng, 3, 3), normal(rng, 3))
+    return uh.Stack(embed, [gru(rng, hidden=3), gated_rnn(rng)], uh.Affine(normal(rng, 4, 2)))
 
 
 @dataclass(frozen=True)
@@ -220,17 +174,15 @@ def relative_error(value, expected):
     # In NumPy, which compiles nothing for every new shape.
     value, expected = np.asarray(value), np.asarray(expected)
     assert value.shape == expected.shape
-    if expected.size == 0:
-        return 0.0
-    return np.max(np.abs(value - expected)) / max(np.max(np.abs(expected)), 1e-300)
+    largest = np.max(np.abs(expected), initial=1e-300)
+    return np.max(np.abs(value - expected), initial=0.0) / largest
 
 
 def assert_same_leaves(tree, expected):
     """Leaf by leaf, so that a large one does not hide a small one."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    expected_leaves = jax.tree.leaves(expected)
     assert leaves
-    for (path, leaf), wanted in zip(leaves, expected_leaves, strict=True):
+    for (path, leaf), wanted in zip(leaves, jax.tree.leaves(expected), strict=True):
         assert relative_error(leaf, wanted) < CLOSE, jax.tree_util.keystr(path)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import scipy.optimize
@@ -55,11 +56,9 @@ def test_a_nonlinear_fit_ends_where_scipys_does() -> None:
         points = list(damped_steps(start, linearise, damping=1e-2, factor=5.0, most=1e10))
         costs = [start.cost, *(point.cost for point in points)]
         assert all(after < before for before, after in itertools.pairwise(costs))
-        expected = scipy.optimize.least_squares(
-            lambda p, start=start: Fit(p, start.data).residuals,
-            start.parameters,
-            **dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15),
-        )
+        residuals = partial(lambda data, p: Fit(p, data).residuals, start.data)
+        limits = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
+        expected = scipy.optimize.least_squares(residuals, start.parameters, **limits)
         np.testing.assert_allclose(points[-1].parameters, expected.x, rtol=1e-6)
 
 
@@ -73,26 +72,17 @@ class Singular:
     def cost(self) -> float:
         return float((self.place.sum() - 1) ** 2)
 
-
-def singular_steps(point, damping):
-    matrix = np.ones((2, 2)) + damping * np.eye(2)
-    if damping == 0:
-        return None
-    return Singular(point.place - np.linalg.solve(matrix, np.ones(2) * (point.place.sum() - 1)))
+    def stepped(self, damping):
+        if damping == 0:
+            return None
+        matrix = np.ones((2, 2)) + damping * np.eye(2)
+        return Singular(self.place - np.linalg.solve(matrix, np.ones(2) * (self.place.sum() - 1)))
 
 
 def test_a_singular_problem_is_solved_and_a_missing_step_skipped() -> None:
     start = Singular(np.array([3.0, -1.0]))
-    steps = damped_steps(
-        start,
-        lambda point: lambda damping: singular_steps(point, damping),
-        damping=1e-3,
-        factor=10.0,
-        least=1e-9,
-        most=1e3,
-        tries=40,
-    )
-    points = list(steps)
+    limits = {"damping": 1e-3, "factor": 10.0, "least": 1e-9, "most": 1e3, "tries": 40}
+    points = list(damped_steps(start, lambda point: point.stepped, **limits))
     assert points[-1].cost < 1e-20
     # The shortest way there: the difference of the two never changes.
     np.testing.assert_allclose(points[-1].place, [2.5, -1.5], atol=1e-9)

@@ -25,11 +25,8 @@ def test_outputs_that_cannot_be_written_are_refused(tmp_path) -> None:
     check_writable(file, replace=False)
     file.write_text("x")
     check_writable(file, replace=True)
-    for path, reason in (
-        (tmp_path, "is a folder"),
-        (file, "--force"),
-        (tmp_path / "no" / "a", "does not exist"),
-    ):
+    absent = tmp_path / "no" / "a"
+    for path, reason in ((tmp_path, "is a folder"), (file, "--force"), (absent, "does not exist")):
         with pytest.raises(BadInput, match=reason):
             check_writable(path, replace=False)
 

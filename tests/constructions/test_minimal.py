@@ -40,66 +40,60 @@ def test_sizes_are_the_formulas(case: tuple[int, int, int, int, int]) -> None:
     assert np.max(np.abs(gated_rnn_reference(built.layer, xs) - expected)) <= 1e-11 * largest
 
 
-def test_the_papers_teacher_takes_14_neurons_and_10_gate_outputs() -> None:
-    built = uh.compile(attention(4))
-    assert kinds(built) == (10, 4)
-    assert built.gate_width == 10
-    assert uh.compile(attention(4), "side_gated_rnn").neurons == 10
+def in_dtype(source: uh.LinearAttention, dtype: type) -> uh.LinearAttention:
+    return uh.LinearAttention(*(W.astype(dtype) for W in (source.W_V, source.W_K, source.W_Q)))
 
 
-def test_partly_overlapping_spaces_beat_both_of_the_papers_counts() -> None:
-    source = overlapping(8, 6, 6, 4)
-    assert kinds(uh.compile(source)) == (30, 6)
-    assert kinds(uh.compile(source, form="low_rank")) == (36, 6)
-    assert kinds(uh.compile(source, form="full")) == (64, 8)
-
-
-def test_sizes_of_the_other_forms() -> None:
-    d = 5
-    for form, memory, gates in (
-        ("full", d * d, d * d),
-        ("compact", d * (d + 1) // 2, d * d),
-        ("low_rank", d * d, d * d),
-    ):
-        built = uh.compile(attention(d), form=form)
-        assert kinds(built) == (memory, d)
-        assert built.gate_width == gates
-    assert uh.compile(attention(d), "side_gated_rnn", "compact").neurons == d * (d + 1) // 2
-
-
-def test_compact_may_invert_either_matrix() -> None:
-    singular = attention(4, rank_v=2)
-    for source in (singular, attention(4, rank_m=2)):
-        assert kinds(uh.compile(source, form="compact")) == (10, 4)
-
-
-def test_heads_share_queries_and_memory() -> None:
-    heads = uh.MultiHead([attention(4, seed) for seed in range(3)])
-    built = uh.compile(heads)
-    # Three heads of ten variables each live in the ten dimensions of symmetric 4×4 matrices.
-    assert kinds(built) == (10, 4)
-    assert built.gate_width == 30
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rank_follows_the_sources_precision(dtype: type) -> None:
-    source = attention(6, rank_v=2, rank_m=3)
-    rounded = uh.LinearAttention(
-        *(np.asarray(W, dtype) for W in (source.W_V, source.W_K, source.W_Q))
-    )
-    assert kinds(uh.compile(rounded)) == (6, 3)
-
-
-def test_rounding_in_the_product_of_keys_and_queries_is_no_rank() -> None:
+def orthogonal() -> uh.LinearAttention:
+    """The ranges of W_K and W_Q are orthogonal, so M is zero up to rounding."""
     rng = np.random.default_rng(1)
     basis = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    # The ranges of W_K and W_Q are orthogonal, so M is zero up to rounding.
-    W_K = basis[:, :3] @ rng.normal(size=(3, 6))
-    W_Q = basis[:, 3:] @ rng.normal(size=(3, 6))
-    assert uh.compile(uh.LinearAttention(np.eye(6), W_K, W_Q)).neurons == 0
+    W_K, W_Q = (half @ rng.normal(size=(3, 6)) for half in (basis[:, :3], basis[:, 3:]))
+    return uh.LinearAttention(np.eye(6), W_K, W_Q)
 
 
-def test_badly_scaled_weights_keep_their_rank_and_function() -> None:
+def badly_scaled() -> uh.LinearAttention:
     source = attention(5, 3, rank_v=3)
-    scaled = uh.LinearAttention(1e-150 * source.W_V, 1e120 * source.W_K, 1e30 * source.W_Q)
-    assert kinds(uh.compile(scaled)) == kinds(uh.compile(source))
+    return uh.LinearAttention(1e-150 * source.W_V, 1e120 * source.W_K, 1e30 * source.W_Q)
+
+
+PAPERS, OVERLAP, LOW = attention(4), overlapping(8, 6, 6, 4), attention(6, rank_v=2, rank_m=3)
+# A source, its target and form, and how many memories, queries and gate outputs they take.
+SIZES = {
+    "the paper's teacher": (PAPERS, "gated_rnn", None, (10, 4, 10)),
+    "the same with a side gate": (PAPERS, "side_gated_rnn", None, (10, 0, 10)),
+    # Spaces that overlap in part beat both of the paper's counts.
+    "overlap": (OVERLAP, "gated_rnn", None, (30, 6, 30)),
+    "overlap, low rank": (OVERLAP, "gated_rnn", "low_rank", (36, 6, 36)),
+    "overlap, full": (OVERLAP, "gated_rnn", "full", (64, 8, 64)),
+    "full": (attention(5), "gated_rnn", "full", (25, 5, 25)),
+    "compact": (attention(5), "gated_rnn", "compact", (15, 5, 25)),
+    "low rank": (attention(5), "gated_rnn", "low_rank", (25, 5, 25)),
+    "compact with a side gate": (attention(5), "side_gated_rnn", "compact", (15, 0, 15)),
+    # It may invert either matrix.
+    "compact, W_V singular": (attention(4, rank_v=2), "gated_rnn", "compact", (10, 4, 16)),
+    "compact, M singular": (attention(4, rank_m=2), "gated_rnn", "compact", (10, 4, 16)),
+    # Three heads of ten variables each live in the ten dimensions of symmetric 4×4 matrices.
+    "heads that share queries and memory": (
+        uh.MultiHead([attention(4, seed) for seed in range(3)]),
+        "gated_rnn",
+        None,
+        (10, 4, 30),
+    ),
+    # Rank follows the source's precision.
+    "float32": (in_dtype(LOW, np.float32), "gated_rnn", None, (6, 3, 6)),
+    "float64": (in_dtype(LOW, np.float64), "gated_rnn", None, (6, 3, 6)),
+    # Rounding in the product of keys and queries is no rank.
+    "M zero up to rounding": (orthogonal(), "gated_rnn", None, (0, 0, 0)),
+    "badly scaled": (badly_scaled(), "gated_rnn", None, (12, 5, 12)),
+    "the same, well scaled": (attention(5, 3, rank_v=3), "gated_rnn", None, (12, 5, 12)),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name: str) -> None:
+    source, target, form, (memory, queries, gate_width) = SIZES[name]
+    built = uh.compile(source, target, form)
+    assert kinds(built) == (memory, queries)
+    assert built.neurons == memory + queries
+    assert built.gate_width == gate_width

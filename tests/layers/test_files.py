@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from refusals import refused
 from teachers import attention, gated_rnn
 
 import underhood as uh
@@ -47,16 +48,13 @@ def test_a_layer_comes_back_bit_by_bit(name: str, tmp_path) -> None:
         np.testing.assert_allclose(layer(xs), loaded(xs), rtol=1e-5, atol=1e-6)
 
 
-def test_roles_and_settings_are_kept(tmp_path) -> None:
+def test_roles_and_settings_are_kept_and_foreign_weights_read(tmp_path) -> None:
     built = uh.compile(attention(2))
     uh.save(tmp_path / "rnn.safetensors", built)
     contents = read(tmp_path / "rnn.safetensors")
     assert contents.roles == tuple(map(tuple, built.roles))
     assert contents.settings == built.settings
     assert contents.settings["form"] == "minimal"
-
-
-def test_foreign_attention_weights_are_read(tmp_path) -> None:
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=(3, 3)) for name in ("W_V", "W_K", "W_Q")}
     safetensors.numpy.save_file(weights, tmp_path / "foreign.safetensors")
@@ -87,10 +85,17 @@ def rewrite(path, change) -> None:
     safetensors.numpy.save_file(tensors, path, metadata)
 
 
-def edit_layer(metadata: dict, change) -> None:
-    structure = json.loads(metadata["layer"])
-    change(structure)
-    metadata["layer"] = json.dumps(structure)
+def edited(change, *dropped: str):
+    """A change of the layer's structure, without some of its tensors."""
+
+    def edit(tensors: dict, metadata: dict) -> None:
+        structure = json.loads(metadata["layer"])
+        change(structure)
+        metadata["layer"] = json.dumps(structure)
+        for name in dropped:
+            del tensors[name]
+
+    return edit
 
 
 DAMAGE = {
@@ -107,17 +112,14 @@ DAMAGE = {
     "deep JSON": (lambda t, m: m.update(layer="[" * 100 + "]" * 100), "nested"),
     "deeper JSON": (lambda t, m: m.update(layer="[" * 10**5 + "]" * 10**5), "metadata is damaged"),
     "no layer": (lambda t, m: m.pop("layer"), "metadata is damaged"),
-    "unknown kind": (
-        lambda t, m: edit_layer(m, lambda s: s.update(kind="Transformer")),
-        "unknown kind",
-    ),
-    "lacking field": (lambda t, m: edit_layer(m, lambda s: s["fields"].pop("D")), "the fields"),
+    "unknown kind": (edited(lambda s: s.update(kind="Transformer")), "unknown kind"),
+    "lacking field": (edited(lambda s: s["fields"].pop("D")), "the fields"),
     "null for a tensor": (
-        lambda t, m: (t.pop("D"), edit_layer(m, lambda s: s["fields"].update(D={"value": None}))),
+        edited(lambda s: s["fields"].update(D={"value": None}), "D"),
         "D is a NoneType",
     ),
     "text for a tensor": (
-        lambda t, m: (t.pop("D"), edit_layer(m, lambda s: s["fields"].update(D={"value": "x"}))),
+        edited(lambda s: s["fields"].update(D={"value": "x"}), "D"),
         "D is a str",
     ),
     "no roles": (lambda t, m: m.update(roles="[[1]]"), "metadata is damaged"),
@@ -132,10 +134,8 @@ def test_damaged_files_are_refused_in_one_line(damage: str, tmp_path) -> None:
     uh.save(path, uh.compile(attention(2)))
     change, message = DAMAGE[damage]
     rewrite(path, change)
-    with pytest.raises(uh.BadInput) as refusal:
+    with refused(message):
         uh.load(path)
-    assert message in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
 def test_no_cut_or_flipped_byte_gets_past_as_a_traceback(tmp_path) -> None:

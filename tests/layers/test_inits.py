@@ -6,150 +6,80 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from layer_cases import CASES, CLOSE, every_layer, make, relative_error, sequence
+from layer_cases import CASES, CLOSE, every_layer, make, relative_error, sequence, shapes
 from naive import naive
 
 import underhood as uh
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
-# --- init
+GATES = "W_in_m W_in_x [5 4], W_out_m W_out_x [6 5], D [2 6]"
+COMPLEX = "nu theta_log gamma_log [5], B_re B_im [5 3], C_re C_im [2 5], D [2 3]"
+MAMBA = """W_input [4 3], b_input W_delta [4], b_delta [], W_A [5 4], b_A [5], W_side [2 3],
+    W_B [5 4 4], b_B [5 4], W_C [2 5 4], b_C [2 5]"""
+BLOCK = """W_in_u W_in_z [4 3], conv [6 4], b_conv b_dt D [4], W_x_dt [2 4], W_dt [4 2],
+    W_x_B W_x_C [5 4], A_log [4 5], W_out [2 4]"""
 
 
-COMPLEX = {
-    **dict.fromkeys(("nu", "theta_log", "gamma_log"), (5,)),
-    **dict.fromkeys(("B_re", "B_im"), (5, 3)),
-    **dict.fromkeys(("C_re", "C_im"), (2, 5)),
-    "D": (2, 3),
-}
-GATES = {
-    **dict.fromkeys(("W_in_m", "W_in_x"), (5, 4)),
-    **dict.fromkeys(("W_out_m", "W_out_x"), (6, 5)),
-    "D": (2, 6),
-}
+def gates(letters, d_in=3, part=""):
+    sizes = {"U": f"[5 {d_in}]", "V": "[5 5]", "b": "[5]"}
+    return ", ".join(f"{part}{s}_{gate} {sizes[s]}" for gate in letters for s in "UVb")
 
 
-def gate_shapes(letters):
-    shapes = {"U": (5, 3), "V": (5, 5), "b": (5,)}
-    return {f"{symbol}_{gate}": shapes[symbol] for gate in letters for symbol in "UVb"}
+def gru(width, *, key):
+    return uh.GRU.init(d_in=width, hidden=width, key=key)
 
 
+SIZES = {"d_in": 3, "hidden": 5, "d_out": 2}
+STACKED = ", ".join(gates("rhz", d_in=5, part=f"layers.{i}.") for i in (0, 1))
+HEADS = ", ".join(f"heads.{i}.W_V [2 3], heads.{i}.W_K heads.{i}.W_Q [4 3]" for i in (0, 1))
+
+# A layer, its sizes, and the shapes of its weights.
 INITS = {
-    "LinearAttention": (
-        lambda key: uh.LinearAttention.init(d_in=3, d_v=2, d_k=4, key=key),
-        {"W_V": (2, 3), "W_K": (4, 3), "W_Q": (4, 3)},
+    "attention": (uh.LinearAttention, {"d_in": 3, "d_v": 2, "d_k": 4}, "W_V [2 3], W_K W_Q [4 3]"),
+    "square attention": (uh.LinearAttention, {"d_in": 3}, "W_V W_K W_Q [3 3]"),
+    "heads": (
+        uh.MultiHead,
+        {"d_in": 3, "heads": 2, "d_v": 2, "d_k": 4},
+        f"{HEADS}, W_O [4 4]",
     ),
-    "LinearAttention, square": (
-        lambda key: uh.LinearAttention.init(d_in=3, key=key),
-        {"W_V": (3, 3), "W_K": (3, 3), "W_Q": (3, 3)},
+    "gated": (uh.GatedRNN, SIZES | {"gated": 6}, f"{GATES}, nu [5]"),
+    "dense": (uh.DenseGatedRNN, SIZES | {"gated": 6}, f"{GATES}, A [5 5]"),
+    "side": (uh.SideGatedRNN, SIZES, "W_in_m W_in_x W_side [5 3], nu [5], D [2 5]"),
+    "LRU": (uh.LRU, SIZES, f"{COMPLEX}, W_m W_x [2 2]"),
+    "LRU in-out": (uh.LRUInOut, SIZES, f"{COMPLEX}, W_in_m W_in_x [3 3], W_m W_x [2 2]"),
+    "MLP": (uh.LRUInOutMLP, SIZES, f"{COMPLEX}, W_in_1 W_in_2 [3 3], W_out_1 W_out_2 [2 2]"),
+    "Mamba": (uh.Mamba, SIZES | {"inner": 4}, MAMBA),
+    "block": (
+        uh.MambaBlock,
+        {"d_in": 3, "d_out": 2, "inner": 4, "state": 5, "width": 6, "rank": 2},
+        BLOCK,
     ),
-    "MultiHead": (
-        lambda key: uh.MultiHead.init(d_in=3, heads=2, d_v=2, d_k=4, key=key),
-        {
-            **{
-                f"heads[{i}].{W}": (rows, 3)
-                for i in (0, 1)
-                for W, rows in (("W_V", 2), ("W_K", 4), ("W_Q", 4))
-            },
-            "W_O": (4, 4),
-        },
-    ),
-    "GatedRNN": (
-        lambda key: uh.GatedRNN.init(d_in=3, hidden=5, gated=6, d_out=2, key=key),
-        {**GATES, "nu": (5,)},
-    ),
-    "DenseGatedRNN": (
-        lambda key: uh.DenseGatedRNN.init(d_in=3, hidden=5, gated=6, d_out=2, key=key),
-        {**GATES, "A": (5, 5)},
-    ),
-    "SideGatedRNN": (
-        lambda key: uh.SideGatedRNN.init(d_in=3, hidden=5, d_out=2, key=key),
-        {**dict.fromkeys(("W_in_m", "W_in_x", "W_side"), (5, 3)), "nu": (5,), "D": (2, 5)},
-    ),
-    "LRU": (
-        lambda key: uh.LRU.init(d_in=3, hidden=5, d_out=2, key=key),
-        {**COMPLEX, **dict.fromkeys(("W_m", "W_x"), (2, 2))},
-    ),
-    "LRUInOut": (
-        lambda key: uh.LRUInOut.init(d_in=3, hidden=5, d_out=2, key=key),
-        {
-            **COMPLEX,
-            **dict.fromkeys(("W_in_m", "W_in_x"), (3, 3)),
-            **dict.fromkeys(("W_m", "W_x"), (2, 2)),
-        },
-    ),
-    "LRUInOutMLP": (
-        lambda key: uh.LRUInOutMLP.init(d_in=3, hidden=5, d_out=2, key=key),
-        {
-            **COMPLEX,
-            **dict.fromkeys(("W_in_1", "W_in_2"), (3, 3)),
-            **dict.fromkeys(("W_out_1", "W_out_2"), (2, 2)),
-        },
-    ),
-    "Mamba": (
-        lambda key: uh.Mamba.init(d_in=3, hidden=5, d_out=2, inner=4, key=key),
-        {
-            "W_input": (4, 3),
-            **dict.fromkeys(("b_input", "W_delta"), (4,)),
-            "b_delta": (),
-            "W_A": (5, 4),
-            "b_A": (5,),
-            "W_B": (5, 4, 4),
-            "b_B": (5, 4),
-            "W_C": (2, 5, 4),
-            "b_C": (2, 5),
-            "W_side": (2, 3),
-        },
-    ),
-    "MambaBlock": (
-        lambda key: uh.MambaBlock.init(d_in=3, d_out=2, inner=4, state=5, width=6, rank=2, key=key),
-        {
-            **dict.fromkeys(("W_in_u", "W_in_z"), (4, 3)),
-            "conv": (6, 4),
-            **dict.fromkeys(("b_conv", "b_dt", "D"), (4,)),
-            "W_x_dt": (2, 4),
-            **dict.fromkeys(("W_x_B", "W_x_C"), (5, 4)),
-            "W_dt": (4, 2),
-            "A_log": (4, 5),
-            "W_out": (2, 4),
-        },
-    ),
-    "LSTM": (lambda key: uh.LSTM.init(d_in=3, hidden=5, key=key), gate_shapes("fcgo")),
-    "GRU": (lambda key: uh.GRU.init(d_in=3, hidden=5, key=key), gate_shapes("rhz")),
-    "Stack": (
-        lambda key: uh.Stack.init(
-            lambda width, *, key: uh.GRU.init(d_in=width, hidden=width, key=key),
-            d_in=4,
-            hidden=5,
-            d_out=2,
-            depth=2,
-            key=key,
-        ),
-        {
-            "embed.W": (5, 4),
-            "embed.b": (5,),
-            **{
-                f"layers[{i}].{symbol}_{gate}": {"b": (5,)}.get(symbol, (5, 5))
-                for i in (0, 1)
-                for symbol in "UVb"
-                for gate in "rhz"
-            },
-            "readout.W": (2, 5),
-        },
+    "LSTM": (uh.LSTM, {"d_in": 3, "hidden": 5}, gates("fcgo")),
+    "GRU": (uh.GRU, {"d_in": 3, "hidden": 5}, gates("rhz")),
+    "stack": (
+        uh.Stack,
+        {"make_layer": gru, "d_in": 4, "hidden": 5, "d_out": 2, "depth": 2},
+        f"embed.W [5 4], embed.b [5], {STACKED}, readout.W [2 5]",
     ),
 }
+
+
+def made(name, seed=0):
+    kind, sizes, _ = INITS[name]
+    return kind.init(**sizes, key=jax.random.key(seed))
 
 
 def named_arrays(layer):
     leaves = jax.tree_util.tree_leaves_with_path(layer)
-    return {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 @pytest.mark.parametrize("name", INITS)
 def test_init_has_the_documented_shapes_and_runs(name):
-    init, shapes = INITS[name]
-    layer = init(jax.random.key(0))
-    assert {path: leaf.shape for path, leaf in named_arrays(layer).items()} == shapes
+    layer = made(name)
+    expected = shapes(INITS[name][2])
+    assert {path: leaf.shape for path, leaf in named_arrays(layer).items()} == expected
     xs = sequence(6, d_in=layer.d_in)
     assert relative_error(eqx.filter_jit(layer)(xs), naive(layer, xs)) < CLOSE
 
@@ -158,16 +88,15 @@ def test_init_has_the_documented_shapes_and_runs(name):
 NOT_RANDOM = {
     "LSTM": [f"b_{gate}" for gate in "fcgo"],
     "GRU": [f"b_{gate}" for gate in "rhz"],
-    "Stack": ["embed.b", *(f"layers[{i}].b_{gate}" for i in (0, 1) for gate in "rhz")],
+    "stack": ["embed.b", *(f"layers.{i}.b_{gate}" for i in (0, 1) for gate in "rhz")],
     "Mamba": ["b_input", "W_delta", "b_delta", "b_A", "b_B"],
-    "MambaBlock": ["b_conv", "A_log", "D"],
+    "block": ["b_conv", "A_log", "D"],
 }
 
 
 @pytest.mark.parametrize("name", INITS)
 def test_init_depends_on_its_key_alone(name):
-    init, _ = INITS[name]
-    first, again, changed = (named_arrays(init(jax.random.key(seed))) for seed in (0, 0, 1))
+    first, again, changed = (named_arrays(made(name, seed)) for seed in (0, 0, 1))
     for path, leaf in first.items():
         np.testing.assert_array_equal(leaf, again[path])
     # Entry by entry, because a matrix may be the sum of a random diagonal and random noise.
@@ -176,13 +105,11 @@ def test_init_depends_on_its_key_alone(name):
 
 
 def test_every_public_layer_is_in_the_tables():
-    kinds = {
-        kind
-        for kind in vars(uh).values()
-        if isinstance(kind, type) and issubclass(kind, uh.Layer) and kind is not uh.Layer
-    }
+    offered = (getattr(uh, name) for name in uh.__all__)
+    kinds = {kind for kind in offered if isinstance(kind, type) and issubclass(kind, uh.Layer)}
+    kinds.remove(uh.Layer)
     assert {type(make(name)) for name in CASES} == kinds
-    assert {type(init(jax.random.key(0))) for init, _ in INITS.values()} == kinds
+    assert {kind for kind, *_ in INITS.values()} == kinds
 
 
 @every_layer

@@ -1,11 +1,14 @@
 """What training takes and refuses: recipes, schedules, members, students."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import killable
 import numpy as np
 import pytest
+from refusals import refused
 
 import underhood as uh
 from underhood.tasks import AssociativeRecall
@@ -14,7 +17,8 @@ from underhood.training.members import combine
 
 KEY = jax.random.key(3)
 D = 2
-TASK = killable.make_task()
+TASK, RECALL = killable.make_task(), AssociativeRecall(3)
+WIDE = uh.LinearAttention.init(d_in=3, key=KEY)
 
 
 def test_the_papers_recipe_is_adamw():
@@ -44,35 +48,24 @@ def test_schedules(schedule, values):
     np.testing.assert_allclose(at_times, values, atol=1e-6)
 
 
-class Scalar(eqx.Module):
-    """Nothing that could be trained: a Python number is a setting."""
+class Odd(eqx.Module):
+    """A student that may be refused for its weights, or for what it returns."""
 
-    size: float
-
-    def __call__(self, xs):
-        return self.size * xs
-
-
-class Half(eqx.Module):
-    W: jax.Array
+    W: jax.Array | float
+    act: Callable
 
     def __call__(self, xs):
-        return xs @ self.W
+        return self.act(self.W, xs)
 
 
-class Pair(eqx.Module):
-    W: jax.Array
-
-    def __call__(self, xs):
-        return self.W * xs, xs
+def odd(W, act=jnp.multiply):
+    return lambda width, *, key: Odd(W, act)
 
 
-def wrong_sizes(width, *, key):
-    return uh.GatedRNN.init(d_in=D + 1, hidden=width, gated=width, d_out=D, key=key)
-
-
-def wrong_outputs(width, *, key):
-    return uh.GatedRNN.init(d_in=D, hidden=width, gated=width, d_out=D + 1, key=key)
+def sized(d_in, d_out):
+    return lambda width, *, key: uh.GatedRNN.init(
+        d_in=d_in, hidden=width, gated=width, d_out=d_out, key=key
+    )
 
 
 @pytest.mark.usefixtures("unhooked")
@@ -84,19 +77,17 @@ def wrong_outputs(width, *, key):
         ({"make_student": killable.make_student(3, key=KEY)}, "make_student must be a function"),
         ({"make_student": uh.GatedRNN}, "make_student(width, *, key), but"),
         ({"make_student": lambda width: 3}, "got an unexpected keyword argument 'key'"),
-        ({"make_student": lambda width, *, key: Scalar(2.0)}, "gave a Scalar; give a module"),
-        (
-            {"make_student": lambda width, *, key: Half(jnp.ones((2, 2), jnp.bfloat16))},
-            "holds bfloat16 weights",
-        ),
-        ({"make_student": lambda width, *, key: Pair(jnp.ones(2))}, "returns a tuple; return one"),
+        # Nothing that could be trained: a Python number is a setting.
+        ({"make_student": odd(2.0)}, "gave a Odd; give a module"),
+        ({"make_student": odd(jnp.ones(2, jnp.bfloat16))}, "holds bfloat16 weights"),
+        ({"make_student": odd(jnp.ones(2), lambda *both: both)}, "returns a tuple; return one"),
         (
             {"make_student": lambda width, *, key: eqx.nn.Linear(2, 2, key=key)},
             "the student fails on one sequence [time, d_in] = (4, 2)",
         ),
-        ({"make_student": wrong_sizes}, "takes one sequence"),
-        ({"make_student": wrong_outputs}, "give the student 2 inputs and 2 outputs"),
-        ({"task": uh.LinearAttention.init(d_in=2, key=KEY)}, "use one of underhood.tasks"),
+        ({"make_student": sized(D + 1, D)}, "takes one sequence"),
+        ({"make_student": sized(D, D + 1)}, "give the student 2 inputs and 2 outputs"),
+        ({"task": TASK.attention}, "use one of underhood.tasks"),
         ({"recipe": 100}, "the recipe is a int"),
         ({"seeds": 0}, "seeds is 0; train at least one"),
         ({"seeds": -1}, "seeds is -1"),
@@ -119,14 +110,8 @@ def wrong_outputs(width, *, key):
         ({"axes": {"learning_rate": (float("nan"),)}}, "finite numbers"),
         ({"axes": {"weight_decay": ("a",)}}, "use numbers"),
         ({"axes": {"teacher": (3,)}}, "teacher 0 is a int"),
-        (
-            {"axes": {"teacher": (uh.LinearAttention.init(d_in=3, key=KEY),)}},
-            "teacher 0 has differs in fields or shapes",
-        ),
-        (
-            {"task": AssociativeRecall(3), "axes": {"teacher": (TASK.attention,)}},
-            "needs a TeacherStudent",
-        ),
+        ({"axes": {"teacher": (WIDE,)}}, "teacher 0 has other weights or shapes"),
+        ({"task": RECALL, "axes": {"teacher": (TASK.attention,)}}, "needs a TeacherStudent"),
         ({"lanes": 0}, "lanes is 0"),
         ({"memory": "1GB"}, "memory is '1GB'"),
         ({"out": 3}, "A run's folder is a path, not 3"),
@@ -136,10 +121,8 @@ def wrong_outputs(width, *, key):
     ],
 )
 def test_bad_input_is_refused_with_one_line(arguments, message):
-    with pytest.raises(uh.BadInput) as refusal:
+    with refused(message):
         killable.train(**arguments)
-    assert message in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.usefixtures("unhooked")
@@ -160,9 +143,8 @@ def test_bad_input_is_refused_with_one_line(arguments, message):
     ],
 )
 def test_a_recipe_checks_its_fields(fields, message):
-    with pytest.raises(uh.BadInput) as refusal:
+    with refused(message):
         uh.Recipe(**fields)
-    assert message in str(refusal.value)
 
 
 @pytest.mark.usefixtures("unhooked")
