@@ -188,7 +188,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, capsys, ma
         (["figur3a"], "Did you mean 'figure3a'?"),
         (["table3", "recal_side"], "Did you mean 'recall_side'?"),
         (["table3", "--scale", "quik"], "Did you mean 'quick'?"),
-        (["table3", "--seeds", "0"], "--seeds is 0; give a whole number"),
+        (["table3", "--seeds", "0"], "--seeds is 0; give a whole number of at least 1"),
         (["table3", "--seeds", "-1"], "--seeds is -1; give a whole number"),
     ],
 )
