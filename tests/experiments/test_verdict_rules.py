@@ -83,6 +83,7 @@ def test_an_order_holds_beyond_the_spread_of_the_seeds(lower, upper, least, expe
         # Beyond the factor, but the quartiles overlap.
         (LOW, WIDE, 1.1, "reproduced"),
         (WIDE, LOW, 1.1, "reproduced"),
+        (LOW, LOW, 1.0, "reproduced"),
         (LOW[:3], LOW, 2.0, "not judged"),
         (LOW, HIGH[:3], 1.0, "not judged"),
     ],
