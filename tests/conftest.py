@@ -1,6 +1,7 @@
 """What all tests share: shapes checked at run time, float64 on request, repeatable draws."""
 
 import os
+import sys
 from pathlib import Path
 
 # Before JAX is imported: the tests need no accelerator, and a device is slow to start.
@@ -18,6 +19,9 @@ CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 jaxtyping.install_import_hook("underhood", CHECKER)
 
 from underhood.training.program_cache import forget_if_many  # noqa: E402
+
+# The scripts that write the pages, as modules.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "docs"))
 
 # A result must not depend on what an earlier run left on the disk.
 jax.config.update("jax_enable_compilation_cache", False)

@@ -60,17 +60,15 @@ def padded(numbers, *shape: int) -> np.ndarray:
 
 def layer_of(network, d: int) -> Layer:
     """The browser's weights in the Python layer."""
-    decay, D = padded(network["decay"], NEURONS), padded(network["D"], WIDTH, GATES)
+    decay = padded(network["decay"], NEURONS)
     if "W_side" in network:
-        gates = {
-            name: padded(network[name], NEURONS, WIDTH) for name in ("W_in_m", "W_in_x", "W_side")
-        }
+        names = ("W_in_m", "W_in_x", "W_side")
+        gates = {name: padded(network[name], NEURONS, WIDTH) for name in names}
         return SideGatedRNN(**gates, decay=decay, D=padded(network["D"], WIDTH, NEURONS))
     inputs = {}
     for name in ("W_in_m", "W_in_x"):
         # The column of the constant stays the last.
         W = np.reshape(network[name], (-1, d + 1))
-        columns = padded(W[:, :-1], NEURONS, WIDTH), padded(W[:, -1:], NEURONS, 1)
-        inputs[name] = np.hstack(columns)
+        inputs[name] = np.hstack([padded(W[:, :-1], NEURONS, WIDTH), padded(W[:, -1:], NEURONS, 1)])
     outputs = {name: padded(network[name], GATES, NEURONS) for name in ("W_out_m", "W_out_x")}
-    return GatedRNN(**inputs, **outputs, decay=decay, D=D)
+    return GatedRNN(**inputs, **outputs, decay=decay, D=padded(network["D"], WIDTH, GATES))

@@ -54,21 +54,21 @@ def taken(rnn, axes, order):
     return rebuilt(rnn, **{name: np.take(given[name], order, axis) for name, axis in axes.items()})
 
 
-def with_neurons(rnn, **more):
-    """Further neurons, each weight's new rows (or columns) by name."""
-    given, axes = weights(rnn), neuron_axes(rnn)
+def with_more(rnn, axes, **more):
+    """Further neurons or gate outputs, each weight's new rows (or columns) by name."""
+    given = weights(rnn)
     return rebuilt(
         rnn,
         **{name: np.concatenate([given[name], more[name]], axis) for name, axis in axes.items()},
     )
+
+
+def with_neurons(rnn, **more):
+    return with_more(rnn, neuron_axes(rnn), **more)
 
 
 def with_gates(rnn, **more):
-    given, axes = weights(rnn), gate_axes(rnn)
-    return rebuilt(
-        rnn,
-        **{name: np.concatenate([given[name], more[name]], axis) for name, axis in axes.items()},
-    )
+    return with_more(rnn, gate_axes(rnn), **more)
 
 
 def factors(rng, count):
@@ -195,16 +195,8 @@ def cancelling(rnn, rng):
 
 
 # Queries are mixed first, while they can still be told.
-SCRAMBLES = (
-    mixed_queries,
-    split,
-    duplicated,
-    cancelling,
-    dead,
-    rescaled,
-    swapped_branches,
-    permuted,
-)
+SCRAMBLES = (mixed_queries, split, duplicated, cancelling, dead)
+SCRAMBLES += (rescaled, swapped_branches, permuted)
 
 
 def scrambled(rnn, rng, which=SCRAMBLES):

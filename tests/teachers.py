@@ -12,16 +12,7 @@ def low_rank(rng: np.random.Generator, rows: int, columns: int, rank: int) -> np
     return rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns)) / np.sqrt(rank)
 
 
-def attention(
-    d: int,
-    seed: int = 0,
-    *,
-    d_v: int | None = None,
-    d_k: int | None = None,
-    rank_v: int | None = None,
-    rank_m: int | None = None,
-    **extra: np.ndarray,
-) -> uh.LinearAttention:
+def attention(d: int, seed: int = 0, *, d_v=None, d_k=None, rank_v=None, rank_m=None, **extra):
     """Attention with rank(W_V) = rank_v and rank(M) = rank_m, full unless given."""
     rng = np.random.default_rng([d, seed])
     d_v, d_k = d_v or d, d_k or d
@@ -63,9 +54,7 @@ def gated_rnn(d: int, seed: int = 0, hidden: int = 12, gated: int = 10) -> uh.Ga
     )
 
 
-def random_gated(
-    rng: np.random.Generator, d: int, n: int, m: int, d_out: int, decays: tuple[float, ...]
-) -> uh.GatedRNN:
+def random_gated(rng, d: int, n: int, m: int, d_out: int, decays) -> uh.GatedRNN:
     """Entries N(0, 1), decays drawn from a few."""
     return uh.GatedRNN(
         W_in_m=rng.normal(size=(n, d + 1)),
@@ -77,9 +66,7 @@ def random_gated(
     )
 
 
-def random_side(
-    rng: np.random.Generator, d: int, n: int, d_out: int, decays: tuple[float, ...]
-) -> uh.SideGatedRNN:
+def random_side(rng, d: int, n: int, d_out: int, decays) -> uh.SideGatedRNN:
     """Entries N(0, 1), decays drawn from a few."""
     return uh.SideGatedRNN(
         W_in_m=rng.normal(size=(n, d)),

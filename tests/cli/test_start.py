@@ -37,22 +37,20 @@ def run(*words: str, code: str = "") -> subprocess.CompletedProcess:
     )
 
 
-def test_help_names_every_command_and_fits_a_terminal() -> None:
+def test_help_names_every_command_and_fits_a_terminal_and_a_shell_completes_them() -> None:
     done = run("--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
     assert max(map(len, done.stdout.splitlines())) <= 92
+    done = run("--tyro-print-completion", "bash")
+    assert done.returncode == 0 and "decompile" in done.stdout
 
 
-def test_the_version_has_one_source() -> None:
+def test_the_version_has_one_source_and_the_installed_command_is_main() -> None:
     assert run("--version").stdout == f"underhood {uh.__version__}\n"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["project"]["dynamic"] == ["version"]
-
-
-def test_the_installed_command_is_main() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["project"]["scripts"] == {"underhood": "underhood.cli.entry:main"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["dynamic"] == ["version"]
+    assert project["scripts"] == {"underhood": "underhood.cli.entry:main"}
 
 
 IMPORTED = """
@@ -80,11 +78,6 @@ def test_a_command_is_a_frozen_dataclass_with_a_file_of_its_own(name: str) -> No
     assert kind.__dataclass_params__.frozen and callable(kind.run)
     tree = ast.parse((ROOT / "underhood" / "cli" / f"{name}.py").read_text())
     assert [node.name for node in tree.body if isinstance(node, ast.ClassDef)] == [kind.__name__]
-
-
-def test_a_shell_completes_commands() -> None:
-    done = run("--tyro-print-completion", "bash")
-    assert done.returncode == 0 and "decompile" in done.stdout
 
 
 @pytest.mark.parametrize("words", ["--help", "list"])
@@ -122,10 +115,9 @@ def interrupted(folder):
                 process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=60)[1]
         # Progress of experiments is on stderr too.
-        lines = [
-            line for line in said.splitlines() if not re.match(r"(?!underhood)[a-z0-9_]+: ", line)
-        ]
-        kept = "; finished work is kept; continue with --resume" if "reproduce" in words else ""
+        progress = re.compile(r"(?!underhood)[a-z0-9_]+: ")
+        lines = [line for line in said.splitlines() if not progress.match(line)]
+        kept = "; what is done is kept, and --resume goes on" if "reproduce" in words else ""
         message = [f"underhood: interrupted{kept}."]
         assert (process.returncode, lines) in [(130, message), (0, [])]
         return process.returncode

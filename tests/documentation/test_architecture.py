@@ -3,17 +3,12 @@
 import ast
 import itertools
 import re
-import sys
 from pathlib import Path
 
+import architecture
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-
-import architecture  # noqa: E402
-from refresh import PAGES, run_page  # noqa: E402
-from test_structure import ALLOWED  # noqa: E402
+from refresh import PAGES, ROOT, run_page
+from test_structure import ALLOWED
 
 PAGE = "docs/architecture.md"
 GUIDE = "CONTRIBUTING.md"
@@ -59,15 +54,11 @@ def defined_names(source: str) -> set[str]:
 
 def undefined(text: str) -> list[str]:
     """List the names that a text places in a file which does not define them."""
-    places = [
-        (path, name)
-        for path, names in STAGE.findall(text)
-        for name in re.findall(r"`(.+?)`", names)
-    ]
-    places += [(path, name) for name, path in NAME_IN_FILE.findall(text)]
+    stages = [(path, re.findall(r"`(.+?)`", names)) for path, names in STAGE.findall(text)]
     return [
         f"{path}: {name}"
-        for path, name in places
+        for path, names in [*stages, *((path, [name]) for name, path in NAME_IN_FILE.findall(text))]
+        for name in names
         if name not in defined_names((ROOT / "underhood" / path).read_text(encoding="utf-8"))
     ]
 
@@ -75,20 +66,15 @@ def undefined(text: str) -> list[str]:
 # --- what the script draws
 
 
-def test_the_picture_and_the_table_are_drawn_from_the_code_of_now() -> None:
-    imports = architecture.read_imports()
-    again = "run python docs/architecture.py"
-    assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.draw(imports), again
-    assert text_of(PAGE) == architecture.with_table(text_of(PAGE), imports), again
-
-
-def test_every_folder_is_in_the_picture_and_in_the_table() -> None:
-    imports = architecture.read_imports()
+def test_picture_and_table_hold_every_folder_and_are_drawn_from_the_code_of_now() -> None:
+    imports, page = architecture.read_imports(), text_of(PAGE)
+    picture, again = architecture.draw(imports), "run python docs/architecture.py"
+    assert architecture.PICTURE.read_text(encoding="utf-8") == picture, again
+    assert page == architecture.with_table(page, imports), again
     folders = {path.parent.name for path in architecture.PACKAGE.glob("*/__init__.py")}
     assert set(imports) == folders
     for folder in folders:
-        assert f">{folder}</text>" in architecture.draw(imports)
-        assert f"| `{folder}` |" in text_of(PAGE)
+        assert f">{folder}</text>" in picture and f"| `{folder}` |" in page
 
 
 def test_imports_inside_functions_count(tmp_path: Path) -> None:
@@ -131,14 +117,12 @@ def test_the_page_shows_the_way_of_every_kind_of_call() -> None:
 
 
 def test_a_wrong_name_would_be_noticed() -> None:
-    assert missing_files("`layers/gru.py`, `underhood/layers/gru.py` and `layers/gone.py`") == [
-        "layers/gone.py"
-    ]
+    files = "`layers/gru.py`, `underhood/layers/gru.py` and `layers/gone.py`"
+    assert missing_files(files) == ["layers/gone.py"]
     row = "| 1 | `layers/gru.py` | `GRU`, `GRU.step`, `GRU.leap`, `gone` | what |"
     assert undefined(row) == ["layers/gru.py: GRU.leap", "layers/gru.py: gone"]
-    assert undefined("`GRU` in `underhood/layers/gru.py`, `gone` in `layers/gru.py`") == [
-        "layers/gru.py: gone"
-    ]
+    names = "`GRU` in `underhood/layers/gru.py`, `gone` in `layers/gru.py`"
+    assert undefined(names) == ["layers/gru.py: gone"]
 
 
 # --- CONTRIBUTING

@@ -4,13 +4,15 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+
+import underhood as uh
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
-
 
 # Examples import each other as scripts do.
 sys.path.insert(0, str(EXAMPLES))
@@ -21,9 +23,6 @@ def load(name):
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
-
-
-EVERY = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
 def test_the_whole_story_ends_with_the_teachers_attention(capsys):
@@ -47,14 +46,9 @@ def test_attention_becomes_one_step_of_gradient_descent(capsys):
 
 
 def test_the_recipe_search_counts_what_matters():
-    import jax
-
-    import underhood as uh
-
-    search = load("recipe_search")
     attention = uh.LinearAttention.init(d_in=4, key=jax.random.key(0))
     built = uh.compile(attention, dtype="float32").layer
-    counts = search.what_matters(built)
+    counts = load("recipe_search").what_matters(built)
     np.testing.assert_array_equal(counts, [14, 10, 0, 10])
 
 
@@ -78,7 +72,7 @@ def test_other_rates_are_reported_and_not_judged(tmp_path, capsys):
     assert rates.main(tmp_path, "smoke", trials)["rows"] == result["rows"]
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
 def test_examples_say_what_they_show_and_are_documented(name):
     module, page = load(name), (EXAMPLES.parent / "docs/examples.md").read_text("utf-8")
     assert module.__doc__.splitlines()[0].endswith(".")

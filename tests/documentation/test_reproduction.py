@@ -2,29 +2,19 @@
 
 import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
+import claims
 import pytest
+from claims import ROOT
 
 from underhood.experiments.registry import EXPERIMENTS
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-
-import claims  # noqa: E402
-
 PAGE = ROOT / "docs" / "reproduction.md"
-RESULTS = ROOT / "results"
 # The last two are kept because the page tells why rates are searched otherwise now, and what the
 # search misses.
-FOLDERS = (
-    RESULTS / "reference" / "quick",
-    RESULTS / "paper",
-    RESULTS / "reference" / "first_rates",
-    RESULTS / "reference" / "other_rates",
-)
+NAMES = ("reference/quick", "paper", "reference/first_rates", "reference/other_rates")
+FOLDERS = [ROOT / "results" / name for name in NAMES]
 
 # 0.0945, 4.97e-8, 1,000; but not the 2 of figure2, nor what stands in `code` or in a link.
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w])")
@@ -52,20 +42,16 @@ def held(name: str) -> set[float]:
     values: set[float] = set()
 
     def collect(data: Any) -> None:
-        if isinstance(data, dict):
-            for key, part in data.items():
-                collect(key)
-                collect(part)
-        elif isinstance(data, list):
-            for part in data:
+        if isinstance(data, dict | list):
+            parts = [*data, *data.values()] if isinstance(data, dict) else data
+            for part in parts:
                 collect(part)
         elif isinstance(data, str):
             values.update(float(m.group().replace(",", "")) for m in NUMBER.finditer(data))
         elif isinstance(data, int | float) and not isinstance(data, bool):
             values.add(float(data))
 
-    for folder in FOLDERS:
-        path = folder / name / "result.json"
+    for path in (folder / name / "result.json" for folder in FOLDERS):
         if path.exists():
             result = json.loads(path.read_text(encoding="utf-8"))
             result["provenance"].pop("versions", None)

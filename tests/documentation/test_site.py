@@ -1,17 +1,11 @@
 """Formulas of the pages: KaTeX, which lies in docs/, can set all of them; so can GitHub."""
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
+from refresh import PAGES, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-sys.path.insert(0, str(DOCS))
-
-from refresh import PAGES  # noqa: E402
-
 KATEX = DOCS / "katex"
 # Blocks of code and code in a line, in which a dollar is a dollar.
 CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
@@ -31,9 +25,6 @@ FORMULAS = {page: formulas((ROOT / page).read_text(encoding="utf-8")) for page i
 def test_formulas_are_recognised_and_code_is_not() -> None:
     page = "$x$ of $y_t = 1$, `$z$`, \\$5 or $ 6\n\n```text\n$OUT and $TLS\n```\n\n$$\na\n$$\n"
     assert formulas(page) == [("", "x"), ("", "y_t = 1"), ("\na\n", "")]
-
-
-def test_the_derivations_are_typeset() -> None:
     for name in ("constructions", "minimal", "certificate", "population"):
         assert len(FORMULAS[f"docs/{name}.md"]) > 40
 

@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from underhood.experiments.paper.figure6 import (
-    EQUAL_PARAMETERS,
-    at_equal_parameters,
-    ratio_near,
-)
+from underhood.experiments.paper.figure6 import EQUAL_PARAMETERS, at_equal_parameters, ratio_near
 from underhood.experiments.protocols.comparison import Comparison, TrainedStudent
 from underhood.results.architectures import (
     ARCHITECTURE_NAMES,
@@ -23,22 +19,11 @@ TASK = InContextRegression()
 SEEDS = 4
 
 
-def group(
-    name: str,
-    width: int,
-    losses: list[float | None],
-    *,
-    depth: int = 1,
-    parameters: int | None = None,
-    ratio: float = 2.0,
-) -> list[TrainedStudent]:
+def group(name, width, losses, *, depth=1, parameters=None, ratio=2.0) -> list[TrainedStudent]:
     """Students that differ by their seed: training loss as given, `ratio` times it validated."""
     return [
         TrainedStudent(
-            architecture=name,
-            depth=depth,
-            width=width,
-            seed=seed,
+            *(name, depth, width, seed),
             rate=1e-2,
             parameters=100 * width * depth if parameters is None else parameters,
             training=loss,
@@ -67,34 +52,28 @@ SHALLOW = group(LRU_PLAIN, 8, [0.05, 0.06, 0.07, 0.08])
 FOUND = comparison(NARROW, WIDE, DEEP, SHALLOW)
 
 
-def test_the_widest_of_a_depth() -> None:
-    assert FOUND.widest(GATED, 1) == WIDE
-    assert FOUND.widest(LRU_PLAIN, 2) == DEEP
-    assert FOUND.widest(GATED, 2) == FOUND.widest("no such", 1) == []
-
-
-def test_groups_differ_by_their_seed_alone() -> None:
+def test_groups_differ_by_their_seed_alone_and_a_depth_has_its_widest() -> None:
     assert FOUND.groups() == [NARROW, WIDE, DEEP, SHALLOW]
     assert FOUND.groups(LRU_PLAIN) == [DEEP, SHALLOW] and FOUND.groups("no such") == []
     # Whatever order they come in.
     mixed = comparison([student for pair in zip(NARROW, WIDE, strict=True) for student in pair])
     assert mixed.groups() == [NARROW, WIDE]
+    assert FOUND.widest(GATED, 1) == WIDE and FOUND.widest(LRU_PLAIN, 2) == DEEP
+    assert FOUND.widest(GATED, 2) == FOUND.widest("no such", 1) == []
 
 
 def test_a_lost_student_counts_as_one_that_answers_zero() -> None:
-    assert FOUND.values(WIDE, "loss") == [0.2, TASK.zero_loss, 0.1, 0.3]
-    assert FOUND.values(WIDE, "training") == [0.2, TASK.zero_loss, 0.1, 0.3]
+    for name in ("loss", "training"):
+        assert FOUND.values(WIDE, name) == [0.2, TASK.zero_loss, 0.1, 0.3]
     # Validation tasks have twice the variance, and so has answering zero.
     assert FOUND.values(WIDE, "validation") == [0.4, 2 * TASK.zero_loss, 0.2, 0.6]
 
 
 def test_the_best_group_has_the_lowest_median_among_those_one_can_afford() -> None:
-    assert FOUND.best(GATED, "loss") == WIDE
+    assert FOUND.best(GATED, "loss") == WIDE and FOUND.best("no such", "loss") is None
     assert FOUND.best(LRU_PLAIN, "loss") == DEEP
-    assert FOUND.best(LRU_PLAIN, "loss", 1600) == DEEP
-    assert FOUND.best(LRU_PLAIN, "loss", 1599) == SHALLOW
-    assert FOUND.best(LRU_PLAIN, "loss", 799) is None
-    assert FOUND.best("no such", "loss") is None
+    for most, best in ((1600, DEEP), (1599, SHALLOW), (799, None)):
+        assert FOUND.best(LRU_PLAIN, "loss", most) == best
     # Three lost students of four make a median of nothing found.
     lost = group(GATED, 64, [None, None, None, 1e-9])
     assert comparison(NARROW, lost).best(GATED, "loss") == NARROW
@@ -102,18 +81,13 @@ def test_the_best_group_has_the_lowest_median_among_those_one_can_afford() -> No
 
 def test_a_row_per_group_with_quartiles() -> None:
     rows = FOUND.rows()
-    assert [(row["architecture"], row["layers"], row["width"]) for row in rows] == [
-        (GATED, 1, 8),
-        (GATED, 1, 32),
-        (LRU_PLAIN, 2, 8),
-        (LRU_PLAIN, 1, 8),
-    ]
+    sizes = [(row["architecture"], row["layers"], row["width"]) for row in rows]
+    assert sizes == [(GATED, 1, 8), (GATED, 1, 32), (LRU_PLAIN, 2, 8), (LRU_PLAIN, 1, 8)]
     first, lost = rows[0], rows[1]
     assert (first["parameters"], first["rate"]) == (800, 1e-2)
-    assert first["loss"] == pytest.approx(0.45)
-    assert first["loss over scale"] == pytest.approx(0.45 / TASK.scale)
+    names = ("loss", "loss over scale", "validation")
+    assert [first[name] for name in names] == pytest.approx([0.45, 0.45 / TASK.scale, 0.9])
     assert first["loss, quartiles"] == "0.375 to 0.525"
-    assert first["validation"] == pytest.approx(0.9)
     assert first["validation, quartiles"] == "0.75 to 1.05"
     # 0.1, 0.2, 0.3 and zero's 0.5.
     assert lost["loss"] == pytest.approx(0.25)
@@ -121,16 +95,14 @@ def test_a_row_per_group_with_quartiles() -> None:
 
 def test_arrays_have_an_entry_per_student() -> None:
     arrays = FOUND.arrays()
-    count = len(FOUND.students)
-    expected = [ARCHITECTURE_NAMES.index(student.architecture) for student in FOUND.students]
-    np.testing.assert_array_equal(arrays["architecture"], expected)
+    places = [ARCHITECTURE_NAMES.index(student.architecture) for student in FOUND.students]
+    np.testing.assert_array_equal(arrays["architecture"], places)
     for name in ("depth", "width", "seed", "parameters"):
         assert arrays[name].dtype == np.int64
-        np.testing.assert_array_equal(
-            arrays[name], [getattr(student, name) for student in FOUND.students], name
-        )
+        expected = [getattr(student, name) for student in FOUND.students]
+        np.testing.assert_array_equal(arrays[name], expected, name)
     for name in ("rate", "training", "loss", "validation"):
-        assert arrays[name].shape == (count,)
+        assert arrays[name].shape == (len(FOUND.students),)
     lost = FOUND.students.index(WIDE[1])
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(arrays["loss"])), [lost])
 

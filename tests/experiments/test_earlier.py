@@ -27,15 +27,12 @@ TASK = PLAN.task
 
 def students(rng: np.random.Generator) -> tuple[TrainedStudent, ...]:
     """Everyone in the plan, with losses of all sizes; one in five was lost."""
+
+    def loss() -> float | None:
+        return None if rng.random() < 0.2 else float(10 ** rng.uniform(-12, 3))
+
     return tuple(
-        TrainedStudent(
-            *who,
-            rate=PLAN.rates[0],
-            parameters=int(rng.integers(1, 10**6)),
-            training=None if rng.random() < 0.2 else float(10 ** rng.uniform(-12, 3)),
-            loss=None if rng.random() < 0.2 else float(10 ** rng.uniform(-12, 3)),
-            validation=None if rng.random() < 0.2 else float(10 ** rng.uniform(-12, 3)),
-        )
+        TrainedStudent(*who, PLAN.rates[0], int(rng.integers(1, 10**6)), loss(), loss(), loss())
         for who in planned_students(PLAN, PLAN.seeds)
     )
 
@@ -68,11 +65,7 @@ def test_what_is_read_is_what_was_kept(seed, tmp_path) -> None:
 
 def test_a_plan_names_students_in_the_order_of_a_comparison() -> None:
     first, second = ARCHITECTURE_NAMES[:2]
-    assert planned_students(PLAN, 2)[:3] == [
-        (first, 1, 4, 0),
-        (first, 1, 4, 1),
-        (second, 1, 4, 0),
-    ]
+    assert planned_students(PLAN, 2)[:3] == [(first, 1, 4, 0), (first, 1, 4, 1), (second, 1, 4, 0)]
 
 
 def test_other_students_are_not_taken_for_those_of_the_plan(tmp_path, caplog) -> None:

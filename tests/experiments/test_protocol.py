@@ -6,17 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from underhood.experiments.protocols import rate_search
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.protocols.comparison import ComparisonPlan, TrainedStudent
-from underhood.experiments.protocols.rate_search import (
-    compare,
-    hundredths,
-    is_broken,
-    search_rate,
-    slug,
-    student_of,
-)
-from underhood.experiments.running.outcomes import Outcome
 from underhood.results.architectures import ARCHITECTURE_NAMES, GATED
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe, Run
@@ -53,12 +45,8 @@ class Scripted:
 
 # By width and rate: the wide are lost where the narrow learn best, and two rates are alike for 16.
 GRID = (1e-3, 1e-2, 1e-1)
-LOSSES = {
-    8: dict(zip(GRID, (0.3, 0.2, 0.1), strict=True)),
-    16: dict(zip(GRID, (0.3, 0.2, 0.2), strict=True)),
-    32: dict(zip(GRID, (0.3, 0.2, None), strict=True)),
-    64: dict(zip(GRID, (None, None, None), strict=True)),
-}
+BY_RATE = {8: (0.3, 0.2, 0.1), 16: (0.3, 0.2, 0.2), 32: (0.3, 0.2, None), 64: (None, None, None)}
+LOSSES = {width: dict(zip(GRID, losses, strict=True)) for width, losses in BY_RATE.items()}
 BEST = {8: 1e-1, 16: 1e-2, 32: 1e-2, 64: 1e-3}
 TASK = InContextRegression()
 WIDTHS = {1: (8, 16, 32, 64), 2: (8, 64)}
@@ -71,18 +59,22 @@ def never(*_args, **_more):
 
 
 @pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize("width", PLAN.widths[1])
-def test_the_rate_is_searched_on_one_student_of_every_rate(width: int) -> None:
-    setting = Scripted(lambda width, rate: LOSSES[width][rate])
-    assert search_rate("figure4a_lru_1", never, width, PLAN, setting) == BEST[width]
-    asked = ("figure4a_lru_1_rates", PLAN.recipe.first(10), width, 1, list(GRID), 7)
-    assert setting.asked == [asked]
+def test_the_rate_is_searched_on_one_student_of_every_rate() -> None:
+    for width in PLAN.widths[1]:
+        setting = Scripted(lambda width, rate: LOSSES[width][rate])
+        assert rate_search.search_rate("figure4a_lru_1", never, width, PLAN, setting) == BEST[width]
+        asked = ("figure4a_lru_1_rates", PLAN.recipe.first(10), width, 1, list(GRID), 7)
+        assert setting.asked == [asked]
+    # A single rate needs no search.
+    setting, plan = Scripted(None), replace(PLAN, widths={1: (8, 9)}, rates=(1e-2,))
+    assert rate_search.search_rate("x", never, 8, plan, setting) == 1e-2
+    assert setting.asked == []
 
 
 @pytest.mark.usefixtures("unhooked")
 def test_every_size_is_trained_at_its_own_rate() -> None:
     setting = Scripted(lambda width, rate: LOSSES[width][rate])
-    comparison = compare(PLAN, setting)
+    comparison = rate_search.compare(PLAN, setting)
     trained = [asked for asked in setting.asked if "rates" not in asked[0]]
     sizes = [
         (architecture.name, depth, width)
@@ -103,14 +95,6 @@ def test_every_size_is_trained_at_its_own_rate() -> None:
 
 
 @pytest.mark.usefixtures("unhooked")
-def test_a_single_rate_needs_no_search() -> None:
-    plan = replace(PLAN, widths={1: (8, 9)}, rates=(1e-2,))
-    setting = Scripted(None)
-    assert search_rate("x", never, 8, plan, setting) == 1e-2
-    assert setting.asked == []
-
-
-@pytest.mark.usefixtures("unhooked")
 def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
     # Of width 8 one seed breaks at the best rate; of 16 all are lost at that; of 32 all break.
     def curve(width: int, rate: float, seed: int) -> np.ndarray:
@@ -119,7 +103,7 @@ def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
 
     plan = replace(PLAN, name="x", widths={1: (8, 16, 32, 64)})
     setting = Scripted(lambda width, rate: LOSSES[width][rate], curve)
-    comparison = compare(plan, setting)
+    comparison = rate_search.compare(plan, setting)
     trained = [(name, *rates) for name, _, _, _, rates, _ in setting.asked if "gru" in name]
     assert [(name, rate) for name, rate, *more in trained if not more] == [
         ("x_gru_1_8", 1e-1),
@@ -162,51 +146,45 @@ def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
     ],
 )
 def test_a_student_is_broken_if_it_ends_far_above_its_lowest(curve, expected: bool) -> None:
-    assert is_broken(np.array(curve)) is expected
+    assert rate_search.is_broken(np.array(curve)) is expected
     # A hundredth of the steps counts as one.
     long = np.repeat(curve, 100)
-    assert is_broken(long) is expected
+    assert rate_search.is_broken(long) is expected
     if np.all(np.isfinite(curve)):
         long[-1] *= 1.1
-        assert is_broken(long) is expected
+        assert rate_search.is_broken(long) is expected
 
 
 def test_hundredths_end_with_the_last_step() -> None:
-    assert hundredths(np.arange(5.0)).tolist() == [0, 1, 2, 3, 4]
-    means = hundredths(np.arange(250.0))
+    assert rate_search.hundredths(np.arange(5.0)).tolist() == [0, 1, 2, 3, 4]
+    means = rate_search.hundredths(np.arange(250.0))
     assert len(means) == 125 and means[-1] == 248.5
-    assert hundredths(np.arange(301.0))[[0, -1]].tolist() == [2.0, 299.0]
+    assert rate_search.hundredths(np.arange(301.0))[[0, -1]].tolist() == [2.0, 299.0]
 
 
 def test_training_loss_is_the_mean_of_the_last_hundredth() -> None:
     row = {"width": 8, "seed": 3, "learning_rate": 1e-3, "parameters": 80}
     row |= {"loss": 0.25, "validation_loss": 0.5}
     curve = np.concatenate([np.full(198, 9.0), [1.0, 2.0]])
-    student = student_of(GATED, 1, row, curve)
+    student = rate_search.student_of(GATED, 1, row, curve)
     assert student == TrainedStudent(GATED, 1, 8, 3, 1e-3, 80, 1.5, 0.25, 0.5)
     # Few windows: the last one. Lost members have NaN at the end and no loss.
-    assert student_of(GATED, 1, row, curve[-5:]).training == 2.0
+    assert rate_search.student_of(GATED, 1, row, curve[-5:]).training == 2.0
     gone = {**row, "loss": None, "validation_loss": None}
-    student = student_of(GATED, 1, gone, np.append(curve, np.nan))
-    assert (student.training, student.loss, student.validation) == (None, None, None)
+    student = rate_search.student_of(GATED, 1, gone, np.append(curve, np.nan))
+    assert student == TrainedStudent(GATED, 1, 8, 3, 1e-3, 80, None, None, None)
     # A task without validation data of its own validates on the same.
     del row["validation_loss"]
-    assert student_of(GATED, 1, row, curve).validation == 0.25
+    assert rate_search.student_of(GATED, 1, row, curve).validation == 0.25
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
+def test_a_name_becomes_part_of_a_folder_s() -> None:
+    for name, expected in (
         ("gated RNN", "gated_rnn"),
         ("gated RNN, dense", "gated_rnn_dense"),
         ("LRU In+Out", "lru_in_out"),
         ("LRU In+Out MLP", "lru_in_out_mlp"),
         (" (LSTM) ", "lstm"),
-    ],
-)
-def test_a_name_becomes_part_of_a_folder_s(name: str, expected: str) -> None:
-    assert slug(name) == expected
-
-
-def test_slugs_keep_architectures_apart() -> None:
-    assert len(set(map(slug, ARCHITECTURE_NAMES))) == len(ARCHITECTURES)
+    ):
+        assert rate_search.slug(name) == expected
+    assert len(set(map(rate_search.slug, ARCHITECTURE_NAMES))) == len(ARCHITECTURES)

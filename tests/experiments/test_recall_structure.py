@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scrambles import orthogonal, swapped_branches
+from scrambles import orthogonal, rebuilt, swapped_branches
 from teachers import random_side
 
 import underhood as uh
@@ -52,70 +52,63 @@ def squared(reads_y, values, asked, memory) -> uh.GatedRNN:
     return gated(reads_y, values, asked[None], apart, apart, -EYE)
 
 
-def the_paper_s() -> uh.GatedRNN:
-    return squared(EYE, np.tile(VALUE, (S, 1)), VALUE, EYE)
-
-
-def mixed() -> uh.GatedRNN:
-    """The same function, the memory turned by an orthogonal matrix."""
-    turn = orthogonal(np.random.default_rng(0), S)
-    return squared(turn, np.tile(VALUE, (S, 1)), VALUE, turn.T)
-
-
-def two_values() -> uh.GatedRNN:
-    """Every other y keeps another number of its x."""
-    return squared(EYE, np.where(np.arange(S)[:, None] % 2, SIGN, VALUE), VALUE, EYE)
-
-
-def another_query() -> uh.GatedRNN:
-    """The query neuron holds a number that has nothing to do with the stored one."""
-    centred = VALUE - VALUE.mean()
-    other = SIGN - centred * (SIGN @ centred) / (centred @ centred)
-    return squared(EYE, np.tile(VALUE, (S, 1)), other, EYE)
-
-
-def a_product() -> uh.GatedRNN:
-    """Scores v_query·v_stored."""
-    stored, query = np.hstack([EYE, np.zeros((S, 1))]), np.repeat([[0.0] * S + [1]], S, axis=0)
-    return gated(EYE, np.tile(VALUE, (S, 1)), VALUE[None], stored, query, EYE)
-
-
-def two_numbers() -> uh.GatedRNN:
-    """Two numbers stand for each x: scores −|v_query − v_stored|² with vectors v."""
-    values = np.repeat([VALUE, SIGN], S, axis=0)
-    picks = np.kron(np.eye(2), np.ones((S, 1)))
-    apart = np.hstack([np.eye(2 * S), -picks])
-    both = np.hstack([EYE, EYE])
-    return gated(both.T, values, np.array([VALUE, SIGN]), apart, apart, -both)
+ALIKE = np.tile(VALUE, (S, 1))
+THE_PAPER_S = squared(EYE, ALIKE, VALUE, EYE)
+# The same function, the memory turned by an orthogonal matrix.
+TURN = orthogonal(np.random.default_rng(0), S)
+MIXED = squared(TURN, ALIKE, VALUE, TURN.T)
+# Every other y keeps another number of its x.
+TWO_VALUES = squared(EYE, np.where(np.arange(S)[:, None] % 2, SIGN, VALUE), VALUE, EYE)
+# The query neuron holds a number that has nothing to do with the stored one.
+CENTRED = VALUE - VALUE.mean()
+UNRELATED = SIGN - CENTRED * (SIGN @ CENTRED) / (CENTRED @ CENTRED)
+UNASKED = squared(EYE, ALIKE, UNRELATED, EYE)
+# Scores v_query·v_stored.
+STORED, QUERY = np.hstack([EYE, np.zeros((S, 1))]), np.repeat([[0.0] * S + [1]], S, axis=0)
+PRODUCT = gated(EYE, ALIKE, VALUE[None], STORED, QUERY, EYE)
+# Two numbers stand for each x: scores −|v_query − v_stored|² with vectors v.
+BOTH = np.hstack([EYE, EYE])
+APART = np.hstack([np.eye(2 * S), -np.kron(np.eye(2), np.ones((S, 1)))])
+PAIR = np.array([VALUE, SIGN])
+TWO_NUMBERS = gated(BOTH.T, np.repeat(PAIR, S, axis=0), PAIR, APART, APART, -BOTH)
 
 
 def test_the_paper_s_algorithm_is_found_in_full() -> None:
-    items = algorithm(the_paper_s(), TASK)
+    items = algorithm(THE_PAPER_S, TASK)
     counts = {name: items[name] for name in ("neurons", "memory", "query", "other")}
     assert counts == {"neurons": 9, "memory": 8, "query": 1, "other": 0}
     assert {name: items[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
     verdicts = judge_algorithm([items] * 4, TASK, attention=72)
     assert {number.verdict for number in verdicts} == {"reproduced"}
+    # It is always right, the turned memory too; one number in the query and two in the memory
+    # are not.
+    assert accuracy_of(THE_PAPER_S, TASK) == accuracy_of(MIXED, TASK) == 1
+    assert accuracy_of(TWO_VALUES, TASK) < 0.9
+    # Vectors of numbers take twice the neurons.
+    items = algorithm(TWO_NUMBERS, TASK)
+    assert (items["memory"], items["query"]) == (2 * S, 2)
 
 
-def test_the_paper_s_algorithm_is_always_right() -> None:
-    # The turned memory too; one number in the query and two in the memory are not.
-    assert accuracy_of(the_paper_s(), TASK) == accuracy_of(mixed(), TASK) == 1
-    assert accuracy_of(two_values(), TASK) < 0.9
+def test_what_changes_no_item() -> None:
+    # A shift of all values.
+    items = algorithm(squared(EYE, ALIKE + 10, VALUE + 10, EYE), TASK)
+    assert {name: items[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
+    # What y alone writes: every y comes once, so it is the same number in every sequence.
+    shifts = np.random.default_rng(3).normal(size=(S, 1))
+    items = algorithm(squared(EYE, VALUE + shifts, VALUE, EYE), TASK)
+    assert items["one value"] == pytest.approx(1) and items["same value"] == pytest.approx(1)
+    # A second query neuron: the best of them counts.
+    apart = np.hstack([EYE, np.tile([[0, -1]], (S, 1))])
+    items = algorithm(gated(EYE, ALIKE, PAIR[::-1], apart, apart, -EYE), TASK)
+    assert items["query"] == 2 and items["same value"] == pytest.approx(1)
 
 
 def test_what_neurons_receive_is_what_they_are_fed() -> None:
     rng = np.random.default_rng(1)
     W_m, W_x = rng.normal(size=(2, 5, 2 * S + 1))
     unused = np.zeros((1, 5))
-    rnn = uh.GatedRNN(
-        W_in_m=W_m,
-        W_in_x=W_x,
-        decay=np.ones(5),
-        W_out_m=unused,
-        W_out_x=unused,
-        D=np.zeros((S, 1)),
-    )
+    given = {"W_in_m": W_m, "W_in_x": W_x, "W_out_m": unused, "W_out_x": unused}
+    rnn = uh.GatedRNN(**given, decay=np.ones(5), D=np.zeros((S, 1)))
     G, asked = received(rnn, S), queried(rnn, S)
     assert G.shape == (5, S, S) and asked.shape == (5, S)
     pairs = np.array([np.concatenate([EYE[x], EYE[y]]) for x in range(S) for y in range(S)])
@@ -126,63 +119,33 @@ def test_what_neurons_receive_is_what_they_are_fed() -> None:
     np.testing.assert_allclose(asked, written.T, rtol=1e-12, atol=1e-12)
 
 
-# What each network keeps of the items, and what falls below these numbers.
+# Network, items that fall below these numbers, items that it keeps.
 VIOLATIONS = {
-    mixed: ({"one y each": 0.6}, {"one value", "same value", "squares", "in general"}),
-    two_values: ({"one value": 0.8, "squares": 0.5}, {"one y each"}),
-    another_query: ({"same value": 1e-9, "squares": 0.1}, {"one y each", "one value"}),
-    a_product: ({"squares": 0.6, "in general": 0.6}, {"one y each", "one value", "same value"}),
-    two_numbers: ({"one value": 0.8, "squares": 0.9}, {"one y each", "in general"}),
+    "mixed": (MIXED, {"one y each": 0.6}, {"one value", "same value", "squares", "in general"}),
+    "two values": (TWO_VALUES, {"one value": 0.8, "squares": 0.5}, {"one y each"}),
+    "no query": (UNASKED, {"same value": 1e-9, "squares": 0.1}, {"one y each", "one value"}),
+    "product": (PRODUCT, {"squares": 0.6, "in general": 0.6}, {*ITEMS[:3]}),
+    "two numbers": (TWO_NUMBERS, {"one value": 0.8, "squares": 0.9}, {"one y each", "in general"}),
 }
 
 
-@pytest.mark.parametrize("build", VIOLATIONS, ids=lambda build: build.__name__)
-def test_each_item_falls_where_a_network_does_otherwise(build) -> None:
-    fallen, kept = VIOLATIONS[build]
-    items = algorithm(build(), TASK)
+@pytest.mark.parametrize(("rnn", "fallen", "kept"), VIOLATIONS.values(), ids=VIOLATIONS)
+def test_each_item_falls_where_a_network_does_otherwise(rnn, fallen, kept) -> None:
+    items = algorithm(rnn, TASK)
     for name, limit in fallen.items():
         assert items[name] < limit, name
     for name in kept:
         assert items[name] == pytest.approx(1), name
-    differing = {
-        number.name
-        for number in judge_algorithm([items] * 4, TASK, attention=72)
-        if number.verdict == "differs"
-    }
+    numbers = judge_algorithm([items] * 4, TASK, attention=72)
+    differing = {number.name for number in numbers if number.verdict == "differs"}
     assert set(fallen) <= differing and not kept & differing
-
-
-def test_vectors_of_numbers_take_twice_the_neurons() -> None:
-    items = algorithm(two_numbers(), TASK)
-    assert (items["memory"], items["query"]) == (2 * S, 2)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 1.0])
 def test_without_memory_or_query_nothing_is_found(decay: float) -> None:
-    rnn = the_paper_s()
-    weights = {name: getattr(rnn, name) for name in ("W_in_m", "W_in_x", "W_out_m", "W_out_x", "D")}
-    items = algorithm(uh.GatedRNN(**weights, decay=np.full(S + 1, decay)), TASK)
+    items = algorithm(rebuilt(THE_PAPER_S, decay=np.full(S + 1, decay)), TASK)
     assert [items[name] for name in ITEMS] == [0] * len(ITEMS)
     assert items["other"] == (S + 1 if decay == 0.5 else 0)
-
-
-def test_a_shift_of_all_values_changes_no_item() -> None:
-    items = algorithm(squared(EYE, np.tile(VALUE + 10, (S, 1)), VALUE + 10, EYE), TASK)
-    assert {name: items[name] for name in ITEMS} == pytest.approx(dict.fromkeys(ITEMS, 1.0))
-
-
-def test_what_y_alone_writes_hides_no_value() -> None:
-    # Every y comes once, so these numbers are the same in every sequence.
-    shifts = np.random.default_rng(3).normal(size=(S, 1))
-    items = algorithm(squared(EYE, VALUE + shifts, VALUE, EYE), TASK)
-    assert items["one value"] == pytest.approx(1) and items["same value"] == pytest.approx(1)
-
-
-def test_the_best_of_the_query_neurons_counts() -> None:
-    asked = np.array([SIGN, VALUE])
-    apart = np.hstack([EYE, np.tile([[0, -1]], (S, 1))])
-    items = algorithm(gated(EYE, np.tile(VALUE, (S, 1)), asked, apart, apart, -EYE), TASK)
-    assert items["query"] == 2 and items["same value"] == pytest.approx(1)
 
 
 def from_matrices(A: np.ndarray, B: np.ndarray) -> uh.SideGatedRNN:
@@ -213,10 +176,10 @@ def test_signs_and_scales_of_neurons_change_no_agreement() -> None:
     rng = np.random.default_rng(1)
     rnn = from_matrices(*rng.normal(size=(2, 11, S)))
     a, b, c = rng.uniform(0.5, 2, size=(3, 11)) * rng.choice([-1, 1], size=(3, 11))
-    scaled = uh.SideGatedRNN(
+    scaled = rebuilt(
+        rnn,
         W_in_m=rnn.W_in_m * a[:, None],
         W_in_x=rnn.W_in_x * b[:, None],
-        decay=np.ones(11),
         W_side=rnn.W_side * c[:, None],
         D=rnn.D / (a * b * c),
     )
@@ -225,14 +188,9 @@ def test_signs_and_scales_of_neurons_change_no_agreement() -> None:
     assert {name: items[name] for name in AGREE} == pytest.approx(dict.fromkeys(AGREE, 1.0))
     # Other matrices do not agree.
     A, B = rng.normal(size=(2, 11, S))
-    other = uh.SideGatedRNN(
-        W_in_m=rnn.W_in_m,
-        W_in_x=rnn.W_in_x,
-        decay=np.array([0.5] + [1.0] * 10),
-        W_side=np.hstack([A, A]),
-        D=B.T,
-    )
-    items = structure(other, matrices_of(other, S), S)
+    decay = np.array([0.5] + [1.0] * 10)
+    changed = rebuilt(rnn, decay=decay, W_side=np.hstack([A, A]), D=B.T)
+    items = structure(changed, matrices_of(changed, S), S)
     assert items["W_side reads x"] == pytest.approx(0.5) and items["not memory"] == 1
     assert items["W_in_x and W_side"] < 0.6 and items["D and B"] < 0.6
 
@@ -240,9 +198,7 @@ def test_signs_and_scales_of_neurons_change_no_agreement() -> None:
 def test_attention_adds_one_positive_peak_and_nothing_else() -> None:
     rnn = oriented(uh.compile(TASK.best_attention(), "side_gated_rnn").layer, S)
     M = matrices_of(rnn, S)
-    for x in range(S):
-        for y in range(S):
-            np.testing.assert_array_equal(M[x, y], np.outer(EYE[y], EYE[x]))
+    np.testing.assert_array_equal(M, np.einsum("yi,xj->xyij", EYE, EYE))
     items = structure(rnn, M, S)
     assert items["second singular value"] == items["negative peak"] == 0
     assert items["peak at (y, x)"] == 1

@@ -77,62 +77,38 @@ def lucky(size: int, earlier: int) -> dict[int, list[float]]:
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("values", "sizes", "verdicts"),
     [
         # From the predicted size to twice that.
-        (falling_at(12), {"fall": 12, "smallest": 12, "median": 12}),
-        (falling_at(24), {"fall": 24, "smallest": 24, "median": 24}),
-        (lucky(24, 12), {"fall": 24, "smallest": 12, "median": 24}),
+        (falling_at(12), (12, 12, 12), "reproduced reproduced reproduced"),
+        (falling_at(24), (24, 24, 24), "reproduced reproduced reproduced"),
+        (lucky(24, 12), (24, 12, 24), "reproduced reproduced reproduced"),
+        # Below the predicted size, where theory allows none; beyond twice that.
+        (falling_at(9), (9, 9, 9), "differs differs differs"),
+        (falling_at(30), (30, 30, 30), "differs differs differs"),
+        (lucky(12, 9), (12, 9, 12), "reproduced differs reproduced"),
+        (lucky(30, 12), (30, 12, 30), "differs reproduced differs"),
+        # A larger size that fails again: not all from there on.
+        ({**falling_at(12), 24: [BAD] * 4}, (12, 12, 30), "reproduced reproduced differs"),
+        # What is close to the largest students counts as computing the function.
+        ({**falling_at(18), 12: [0.99 * CLOSE * GOOD] * 4}, (12, 12, 12), "reproduced " * 3),
+        ({**falling_at(18), 12: [1.01 * CLOSE * GOOD] * 4}, (18, 18, 18), "reproduced " * 3),
+        # No size matters: no fall, and the smallest students do what the largest do.
+        ({count: [BAD] * 4 for count in COUNTS}, (None, 6, 6), "differs differs differs"),
     ],
 )
-def test_sizes_up_to_twice_the_predicted_are_reproduced(values, expected) -> None:
+def test_sizes_up_to_twice_the_predicted_are_reproduced(values, sizes, verdicts) -> None:
     numbers = numbers_of("neurons", COUNTS, planted(values), PREDICTED)
-    assert {number.name: number.value for number in numbers} == {
-        f"{name}, neurons": value for name, value in expected.items()
-    }
-    assert {number.verdict for number in numbers} == {"reproduced"}
+    names = [f"{name}, neurons" for name in ("fall", "smallest", "median")]
+    assert [number.name for number in numbers] == names
+    assert tuple(number.value for number in numbers) == sizes
+    assert [number.verdict for number in numbers] == verdicts.split()
     assert {number.rule for number in numbers} == {"12 ≤ neurons ≤ 24"}
     assert {number.paper for number in numbers} == {PREDICTED}
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        # Below the predicted size, where theory allows none; beyond twice that.
-        (falling_at(9), {"fall": "differs", "smallest": "differs", "median": "differs"}),
-        (falling_at(30), {"fall": "differs", "smallest": "differs", "median": "differs"}),
-        (lucky(12, 9), {"fall": "reproduced", "smallest": "differs", "median": "reproduced"}),
-        (lucky(30, 12), {"fall": "differs", "smallest": "reproduced", "median": "differs"}),
-        # A larger size that fails again: not all from there on.
-        (
-            {**falling_at(12), 24: [BAD] * 4},
-            {"fall": "reproduced", "smallest": "reproduced", "median": "differs"},
-        ),
-        # No size matters: no fall, and the smallest students do what the largest do.
-        (
-            {count: [BAD] * 4 for count in COUNTS},
-            {"fall": "differs", "smallest": "differs", "median": "differs"},
-        ),
-    ],
-)
-def test_other_sizes_differ(values, expected) -> None:
-    numbers = numbers_of("neurons", COUNTS, planted(values), PREDICTED)
-    assert {number.name.split(",")[0]: number.verdict for number in numbers} == expected
-
-
-def test_three_seeds_are_not_judged() -> None:
-    for size in (9, 12):
-        numbers = numbers_of("neurons", COUNTS, planted(falling_at(size))[:, :3], PREDICTED)
-        assert [number.value for number in numbers] == [size] * 3
-        assert {number.verdict for number in numbers} == {"not judged"}
-
-
-def test_close_to_the_largest_students_counts_as_computing_the_function() -> None:
-    nearly = {**falling_at(18), 12: [0.99 * CLOSE * GOOD] * 4}
-    not_quite = {**falling_at(18), 12: [1.01 * CLOSE * GOOD] * 4}
-    for values, size in ((nearly, 12), (not_quite, 18)):
-        _, smallest, settled = numbers_of("neurons", COUNTS, planted(values), PREDICTED)
-        assert smallest.value == settled.value == size
+    # Three seeds are not judged.
+    few = numbers_of("neurons", COUNTS, planted(values)[:, :3], PREDICTED)
+    assert tuple(number.value for number in few) == sizes
+    assert {number.verdict for number in few} == {"not judged"}
 
 
 def plan(neurons: tuple[int, ...], gates: tuple[int, ...] = ()) -> SizePlan:
@@ -152,14 +128,11 @@ def test_the_two_axes_of_a_sweep() -> None:
 
 def run_of(excess: list[list[float | None]]) -> Run:
     """A run whose members have these excesses over the best attention, None where lost."""
+    losses = [[x if x is None else TASK.best_loss + x * TASK.scale for x in xs] for xs in excess]
     rows = tuple(
-        {
-            "seed": seed,
-            "width": width,
-            "loss": None if above is None else TASK.best_loss + above * TASK.scale,
-        }
-        for width, values in enumerate(excess, 1)
-        for seed, above in enumerate(values)
+        {"seed": seed, "width": width, "loss": loss}
+        for width, values in enumerate(losses, 1)
+        for seed, loss in enumerate(values)
     )
     return Run(rows, np.array([5, 10]), np.ones((len(rows), 2)), [])
 
@@ -185,13 +158,7 @@ def test_a_sweep_is_judged_by_excesses_over_the_best_attention() -> None:
     assert (list(outcome.seeds), outcome.steps) == ([0, 1, 2, 3], 10)
 
 
-def test_losses_below_the_best_attention_s_are_noise() -> None:
-    outcome = outcome_of({**falling_at(12), 24: [-1e-3, GOOD, GOOD, GOOD]})
-    assert outcome.arrays["excess"][COUNTS.index(24), 0] == FLOOR
-    assert [number.verdict for number in outcome.numbers] == ["reproduced"] * 3
-
-
-def test_a_lost_member_found_nothing() -> None:
+def test_a_lost_member_learnt_nothing_and_less_than_the_best_loss_is_noise() -> None:
     # One of four changes no median; three of four do, and the size no longer counts.
     few, many = ([None] * lost + [GOOD] * (4 - lost) for lost in (1, 3))
     outcome = outcome_of({**falling_at(12), 12: few})
@@ -200,11 +167,14 @@ def test_a_lost_member_found_nothing() -> None:
     # It counts as one that answers zero.
     assert row["highest"] == (TASK.zero_loss - TASK.best_loss) / TASK.scale
     assert row["compute it"] == "3 of 4"
-    np.testing.assert_array_equal(
-        np.isnan(outcome.arrays["excess"][COUNTS.index(12)]), [True, False, False, False]
-    )
+    lost = np.isnan(outcome.arrays["excess"][COUNTS.index(12)])
+    np.testing.assert_array_equal(lost, [True, False, False, False])
     outcome = outcome_of({**falling_at(12), 12: many})
     assert [number.value for number in outcome.numbers] == [18, 12, 18]
+    # A loss below the best attention's is noise.
+    outcome = outcome_of({**falling_at(12), 24: [-1e-3, GOOD, GOOD, GOOD]})
+    assert outcome.arrays["excess"][COUNTS.index(24), 0] == FLOOR
+    assert [number.verdict for number in outcome.numbers] == ["reproduced"] * 3
 
 
 def test_rows_find_their_place_whatever_their_order() -> None:
@@ -219,12 +189,9 @@ def test_gate_outputs_are_an_axis_of_their_own() -> None:
     alone = {gates: [1e-9 if gates >= 9 else 5e-5] * 4 for gates in (6, 9, 12)}
     outcome = outcome_of(falling_at(24), alone)
     assert [(number.name, number.value, number.paper) for number in outcome.numbers] == [
-        ("fall, neurons", 24, 12),
-        ("smallest, neurons", 24, 12),
-        ("median, neurons", 24, 12),
-        ("fall, gate outputs", 9, 9),
-        ("smallest, gate outputs", 9, 9),
-        ("median, gate outputs", 9, 9),
+        (f"{name}, {axis}", value, paper)
+        for axis, value, paper in (("neurons", 24, 12), ("gate outputs", 9, 9))
+        for name in ("fall", "smallest", "median")
     ]
     assert {number.verdict for number in outcome.numbers} == {"reproduced"}
     last = {row["gate outputs"]: row for row in outcome.rows[len(COUNTS) :]}

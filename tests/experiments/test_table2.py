@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from scrambles import rebuilt
 from teachers import random_gated
 
 import underhood as uh
@@ -62,19 +63,17 @@ def test_a_compiled_gradient_step_has_the_table_s_coefficients(form: str) -> Non
 
 def test_what_a_network_does_with_the_y_of_its_query_is_told_apart() -> None:
     built = uh.compile(TASK.best_attention(), "gated_rnn", "minimal").layer
-    names = ("W_in_m", "W_in_x", "decay", "W_out_m", "W_out_x", "D")
-    weights = {name: np.array(getattr(built, name)) for name in names}
     # Query neurons that pass on x + y/10.
-    weights["W_in_x"][weights["decay"] == 0, TASK.d_x] += 0.1
-    row = describe_student(uh.GatedRNN(**weights), TASK)
+    W_in_x = np.array(built.W_in_x)
+    W_in_x[np.asarray(built.decay) == 0, TASK.d_x] += 0.1
+    row = describe_student(rebuilt(built, W_in_x=W_in_x), TASK)
     assert row["residual"] > 1e-3
     assert row["residual_at_query"] < 1e-7 and row["attention - GD"] < 1e-7
 
 
 def test_another_step_size_is_at_its_distance() -> None:
-    longer = uh.LinearAttention(
-        1.1 * TASK.best_attention().W_V, TASK.best_attention().W_K, TASK.best_attention().W_Q
-    )
+    best = TASK.best_attention()
+    longer = uh.LinearAttention(1.1 * best.W_V, best.W_K, best.W_Q)
     row = describe_student(uh.compile(longer).layer, TASK)
     assert [row[name] for name in TABLE2_PAPER] == pytest.approx([1.1 * STEP] * 3)
     assert row["attention - GD"] == pytest.approx(0.1)

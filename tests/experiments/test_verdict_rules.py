@@ -1,21 +1,22 @@
 """The rules that compare groups of seeds: which way they lie, how far apart, and enough of them."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from underhood.experiments.running.rules import (
     apart,
+    at_most,
     below,
     equal,
     median_at_least,
     median_at_most,
     median_near,
+    near,
     no_more_than,
     ordered,
     similar,
 )
+from underhood.results.verdicts import overall
 
 LOW, HIGH = [1.0, 1.1, 1.2, 1.3], [2.0, 2.2, 2.4, 2.6]
 # From below LOW to above HIGH: its quartiles overlap with those of both.
@@ -82,6 +83,7 @@ def test_an_order_holds_beyond_the_spread_of_the_seeds(lower, upper, least, expe
         # Beyond the factor, but the quartiles overlap.
         (LOW, WIDE, 1.1, "reproduced"),
         (WIDE, LOW, 1.1, "reproduced"),
+        (LOW, LOW, 1.0, "reproduced"),
         (LOW[:3], LOW, 2.0, "not judged"),
         (LOW, HIGH[:3], 1.0, "not judged"),
     ],
@@ -93,87 +95,69 @@ def test_groups_are_alike_within_a_factor_or_their_spread(first, second, factor,
     assert number.seeds == min(len(first), len(second))
 
 
-@pytest.mark.parametrize(
-    ("values", "line", "expected"),
-    [
-        # Three quarters of LOW lie below 1.225.
-        (LOW, 1.23, "reproduced"),
-        (LOW, 1.22, "differs"),
-        ([1.0] * 4, 1.0, "differs"),
-        ([1.0, 1.0, 1.0, 1.0, 99.0], 1.5, "reproduced"),
-        (LOW[:3], 99.0, "not judged"),
-        (LOW[:3], 0.0, "not judged"),
-    ],
-)
-def test_below_a_line_means_three_quarters_of_the_seeds(values, line, expected) -> None:
-    number = below("n", values, line, paper="below")
-    assert number.verdict == expected
-    assert number.value == np.median(values)
-    assert number.seeds == len(values)
+RULES = {
+    "below": lambda values, line: below("n", values, line, paper=line),
+    "equal": lambda values, count: equal("n", values, count),
+    "near": lambda values, target: median_near("n", values, target, 0.02, paper=target),
+    "at most": lambda values, limit: median_at_most("n", values, limit, paper=limit),
+    "at least": lambda values, limit: median_at_least("n", values, limit, paper=limit),
+    "no more": lambda values, paper: no_more_than("n", values, paper, what="n"),
+}
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("rule", "values", "line", "expected"),
     [
-        ([14, 14, 14, 14], "reproduced"),
-        ([13, 14, 14, 99], "reproduced"),
-        ([14, 14, 15, 15], "differs"),
-        ([13, 13, 13, 14], "differs"),
-        ([14, 14, 14], "not judged"),
-        ([99], "not judged"),
-    ],
-)
-def test_a_count_is_equal_if_its_median_is(values, expected: str) -> None:
-    number = equal("n", values, 14)
-    assert number.verdict == expected
-    assert (number.value, number.paper, number.seeds) == (np.median(values), 14, len(values))
-
-
-@pytest.mark.parametrize(
-    ("values", "target", "expected"),
-    [
-        ([2.0, 2.03, 2.03, 9.0], 2.0, "reproduced"),
-        ([2.0, 1.97, 1.97, -9.0], 2.0, "reproduced"),
-        ([2.0, 2.05, 2.05, 9.0], 2.0, "differs"),
-        ([2.0, 1.95, 1.95, -9.0], 2.0, "differs"),
+        # Below a line means three quarters of the seeds; those of LOW lie below 1.225.
+        ("below", LOW, 1.23, "reproduced"),
+        ("below", LOW, 1.22, "differs"),
+        ("below", [1.0] * 4, 1.0, "differs"),
+        ("below", [1.0, 1.0, 1.0, 1.0, 99.0], 1.5, "reproduced"),
+        ("below", LOW[:3], 99.0, "not judged"),
+        ("below", LOW[:3], 0.0, "not judged"),
+        ("equal", [14, 14, 14, 14], 14, "reproduced"),
+        ("equal", [13, 14, 14, 99], 14, "reproduced"),
+        ("equal", [14, 14, 15, 15], 14, "differs"),
+        ("equal", [13, 13, 13, 14], 14, "differs"),
+        ("equal", [14, 14, 14], 14, "not judged"),
+        ("equal", [99], 14, "not judged"),
+        ("near", [2.0, 2.03, 2.03, 9.0], 2.0, "reproduced"),
+        ("near", [2.0, 1.97, 1.97, -9.0], 2.0, "reproduced"),
+        ("near", [2.0, 2.05, 2.05, 9.0], 2.0, "differs"),
+        ("near", [2.0, 1.95, 1.95, -9.0], 2.0, "differs"),
         # A share of a negative number is one of its size.
-        ([-2.03] * 4, -2.0, "reproduced"),
-        ([-2.05] * 4, -2.0, "differs"),
-        ([2.0] * 4, -2.0, "differs"),
-        ([2.0] * 3, 2.0, "not judged"),
-        ([9.0] * 3, 2.0, "not judged"),
+        ("near", [-2.03] * 4, -2.0, "reproduced"),
+        ("near", [-2.05] * 4, -2.0, "differs"),
+        ("near", [2.0] * 4, -2.0, "differs"),
+        ("near", [2.0] * 3, 2.0, "not judged"),
+        ("near", [9.0] * 3, 2.0, "not judged"),
+        ("at most", [1.0, 2.0, 2.0, 9.0], 2.0, "reproduced"),
+        ("at most", [1.0, 1.0, 1.0, 9.0], 2.0, "reproduced"),
+        ("at most", [1.0, 9.0, 9.0, 9.0], 2.0, "differs"),
+        ("at most", [2.0] * 3, 2.0, "not judged"),
+        ("at least", [1.0, 2.0, 2.0, 9.0], 2.0, "reproduced"),
+        ("at least", [1.0, 1.0, 1.0, 9.0], 2.0, "differs"),
+        ("at least", [1.0, 9.0, 9.0, 9.0], 2.0, "reproduced"),
+        ("at least", [2.0] * 3, 2.0, "not judged"),
+        ("no more", [0.05, 0.1, 0.1, 9.0], 1.0, "better"),
+        ("no more", [0.05, 2.9, 2.9, 9.0], 1.0, "reproduced"),
+        ("no more", [0.05, 3.1, 3.1, 9.0], 1.0, "differs"),
+        ("no more", [0.05] * 3, 1.0, "not judged"),
     ],
 )
-def test_a_median_is_near_within_a_share_of_the_target(values, target, expected) -> None:
-    number = median_near("n", values, target, 0.02, paper=1)
-    assert number.verdict == expected
-    assert (number.value, number.seeds) == (np.median(values), len(values))
-    assert f"spread {np.std(values):.1e}" in number.rule
+def test_a_median_is_held_against_a_line(rule, values, line, expected) -> None:
+    number = RULES[rule](values, line)
+    assert (number.verdict, number.paper, number.seeds) == (expected, line, len(values))
+    assert number.value == np.median(values)
+    assert rule != "near" or f"spread {np.std(values):.1e}" in number.rule
 
 
-def test_four_seeds_are_enough_everywhere() -> None:
-    for count, judged in ((3, False), (4, True)):
-        low, high = [1.0] * count, [2.0] * count
-        numbers = [
-            ordered("n", low, high, paper=""),
-            similar("n", low, low, 1.0, paper=""),
-            below("n", low, 2.0, paper=""),
-            equal("n", low, 1),
-            median_near("n", low, 1.0, 0.1, paper=1),
-            no_more_than("n", low, 1.0, what="n"),
-        ]
-        assert [number.verdict == "reproduced" for number in numbers] == [judged] * len(numbers)
-        assert [number.verdict == "not judged" for number in numbers] == [not judged] * len(numbers)
-
-
-def test_a_median_is_held_against_its_limit_from_four_seeds_on() -> None:
-    most = partial(median_at_most, "n", limit=2.0, paper=1)
-    least = partial(median_at_least, "n", limit=2.0, paper=1)
-    for values, at_most, at_least in (
-        ([1.0, 2.0, 2.0, 9.0], "reproduced", "reproduced"),
-        ([1.0, 1.0, 1.0, 9.0], "reproduced", "differs"),
-        ([1.0, 9.0, 9.0, 9.0], "differs", "reproduced"),
-        ([2.0, 2.0, 2.0], "not judged", "not judged"),
-    ):
-        assert (most(values=values).verdict, least(values=values).verdict) == (at_most, at_least)
-        assert most(values=values).seeds == len(values)
+def test_a_single_value_and_all_verdicts_together() -> None:
+    for value, expected in ((1.0, "reproduced"), (1.1, "differs")):
+        assert at_most("n", value, 1.0, what="n", paper=1, seeds=1).verdict == expected
+    for value, expected in ((2.1, "reproduced"), (1.7, "differs")):
+        assert near("n", value, 2, 0.2, what="n", paper=1, seeds=1).verdict == expected
+    assert overall([]) == "not run"
+    assert overall(["better", "reproduced"]) == "reproduced"
+    assert overall(["reproduced", "refuted"]) == "refuted"
+    assert overall(["refuted", "differs"]) == "differs"

@@ -1,20 +1,17 @@
 """The report in a real browser: everything drawn, usable by keyboard, quiet, on any screen."""
 
 import json
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from explorer_cases import attention_of
+from result_files import COMMITTED, ROOT, page_of, put
 
-import underhood as uh
 from underhood.experiments.registry import EXPERIMENTS
-from underhood.report.build import build
-from underhood.results.files import find
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("x64")]
 
-ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "build" / "screenshots"
 READY = "html[data-ready=yes]"
 
@@ -37,7 +34,7 @@ DRAWN = """() => [...document.querySelectorAll("[data-chart]")].map((place) => {
 def address(tmp_path_factory) -> str:
     """The report on the committed results of the quick scale."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    build(find(ROOT / "results/reference/quick"), path, for_print=False)
+    page_of(COMMITTED["quick"], path)
     return path.as_uri()
 
 
@@ -87,10 +84,9 @@ def test_every_section_is_there_and_every_chart_is_drawn(page) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1400])
-def test_it_fits_the_screen_and_stays_quiet(chromium, address, width: int, scheme: str) -> None:
-    page, complaints = opened(
-        chromium, address, viewport={"width": width, "height": 800}, color_scheme=scheme
-    )
+def test_it_fits_the_screen_has_contrast_and_stays_quiet(chromium, address, width, scheme) -> None:
+    viewport = {"width": width, "height": 800}
+    page, complaints = opened(chromium, address, viewport=viewport, color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert [chart for chart in page.evaluate(DRAWN) if not chart["marks"]] == []
@@ -99,6 +95,10 @@ def test_it_fits_the_screen_and_stays_quiet(chromium, address, width: int, schem
     for name in ("figure2", "recall_side"):
         section = page.locator(f"[data-claim={name}]")
         section.screenshot(path=SCREENSHOTS / f"{name}_{width}_{scheme}.png")
+    words = ["--ink", "--muted", "--accent", "--good", "--bad", "--odd", "--negative"]
+    marks = [f"--c{place}" for place in range(8)] + ["--positive", "--focus"]
+    assert min(page.evaluate(CONTRAST, words)) >= 4.5
+    assert min(page.evaluate(CONTRAST, marks)) >= 3
     page.context.close()
     assert complaints == []
 
@@ -117,16 +117,6 @@ CONTRAST = """names => {
     return (high + 0.05) / (low + 0.05);
   });
 }"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_are_told_apart_from_the_paper(chromium, address, scheme: str) -> None:
-    page, _ = opened(chromium, address, color_scheme=scheme)
-    words = ["--ink", "--muted", "--accent", "--good", "--bad", "--odd", "--negative"]
-    marks = [f"--c{place}" for place in range(8)] + ["--positive", "--focus"]
-    assert min(page.evaluate(CONTRAST, words)) >= 4.5
-    assert min(page.evaluate(CONTRAST, marks)) >= 3
-    page.context.close()
 
 
 def test_the_theme_button_goes_round(page) -> None:
@@ -150,7 +140,7 @@ def test_verdicts_are_filtered_by_button_and_lead_to_their_sections(page) -> Non
     assert "#claim-" in page.url
 
 
-def test_hover_tells_values_and_the_legend_toggles(page) -> None:
+def test_hover_tells_values_the_legend_toggles_and_axes_turn_and_zoom(page) -> None:
     plot = chart(page, "figure3a")
     plot.scroll_into_view_if_needed()
     plot.locator(".dot").nth(3).hover(force=True)
@@ -162,15 +152,6 @@ def test_hover_tells_values_and_the_legend_toggles(page) -> None:
     assert plot.locator("svg.plot .dot").count() < before
     button.click()
     assert plot.locator("svg.plot .dot").count() == before
-
-
-def ticks(plot) -> list[str]:
-    return plot.locator(".axes text:not(.axis-name)").all_text_contents()
-
-
-def test_axes_turn_logarithmic_and_a_box_zooms(page) -> None:
-    plot = chart(page, "figure3a")
-    plot.scroll_into_view_if_needed()
     first = ticks(plot)
     plot.get_by_role("button", name="log y").click()
     assert ticks(plot) != first
@@ -186,15 +167,25 @@ def test_axes_turn_logarithmic_and_a_box_zooms(page) -> None:
     assert ticks(plot) == first
 
 
+def ticks(plot) -> list[str]:
+    return plot.locator(".axes text:not(.axis-name)").all_text_contents()
+
+
+def told_after(page, shown, *keys: str) -> list[str]:
+    """What a chart says after each key."""
+    said = []
+    for key in keys:
+        page.keyboard.press(key)
+        said.append(shown.locator(".chart-told").text_content())
+    return said
+
+
 def test_plots_are_read_by_keyboard_alone(page) -> None:
     plot = chart(page, "figure3a")
     plot.locator(".chart-tools button").last.focus()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.classList.contains('plot')")
-    said = []
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
-        page.keyboard.press(key)
-        said.append(plot.locator(".chart-told").text_content())
+    said = told_after(page, plot, "ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp")
     assert all(said) and len(set(said)) >= 4
     first = ticks(plot)
     page.keyboard.press("+")
@@ -207,10 +198,7 @@ def test_plots_are_read_by_keyboard_alone(page) -> None:
 def test_block_pictures_and_the_film_are_read_by_keyboard(page) -> None:
     weights = chart(page, "figure2", 1)
     weights.locator(".panels").focus()
-    said = []
-    for key in ("ArrowRight", "ArrowDown", "ArrowRight", "ArrowRight"):
-        page.keyboard.press(key)
-        said.append(weights.locator(".chart-told").text_content())
+    said = told_after(page, weights, "ArrowRight", "ArrowDown", "ArrowRight", "ArrowRight")
     assert said[0].startswith("λ [1, 1] (memory 1)")
     assert said[2].startswith("W_in_m [2, 1] (memory 2, x 1)")
     film = page.locator("[data-claim=figure2] figure", has=page.locator(".film-bar"))
@@ -263,15 +251,11 @@ def test_the_explorer_in_the_report_agrees_with_python(page, form: str) -> None:
     slider = page.locator("#explorer-root input[type=range]")
     slider.focus()
     page.keyboard.press("End")
-    state = json.loads(
-        page.evaluate("JSON.stringify(document.getElementById('explorer-root').explorer.state())")
-    )
-    weights = state["attention"]
+    handle = "document.getElementById('explorer-root').explorer"
+    state = json.loads(page.evaluate(f"JSON.stringify({handle}.state())"))
     xs = jnp.array(state["inputs"])
     assert state["token"] == len(xs) - 1
-    expected = np.asarray(
-        uh.LinearAttention(*(np.array(weights[name]) for name in ("W_V", "W_K", "W_Q")))(xs)
-    )
+    expected = np.asarray(attention_of(state["attention"])(xs))
     outputs = np.array([step["network"]["output"] for step in state["steps"]])
     assert np.max(np.abs(outputs - expected)) <= 1e-10 * max(1, np.max(np.abs(expected)))
 
@@ -291,20 +275,14 @@ def test_hostile_strings_do_nothing(chromium, tmp_path) -> None:
     nasty = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'"
     long = "long" * 3_000
     number = dict.fromkeys(("name", "value", "paper", "rule", "verdict", "seeds"), nasty)
+    changes = {"scale": nasty, "verdict": nasty, "notes": [nasty, long]}
+    changes |= {"numbers": [number, {"name": long, "rule": long}]}
+    changes |= {"rows": [{nasty: nasty, long: long}]}
+    changes |= {"provenance": {"commit": nasty, "device": long, "versions": {nasty: long}}}
     for place, name in enumerate(("table1", nasty, long)):
-        (tmp_path / str(place)).mkdir()
-        contents = {
-            "experiment": name,
-            "scale": nasty,
-            "verdict": nasty,
-            "numbers": [number, {"name": long, "rule": long}],
-            "rows": [{nasty: nasty, long: long}],
-            "notes": [nasty, long],
-            "provenance": {"commit": nasty, "device": long, "versions": {nasty: long}},
-        }
-        (tmp_path / str(place) / "result.json").write_text(json.dumps(contents))
+        put(tmp_path, str(place), {"experiment": name} | changes)
     path = tmp_path / "report.html"
-    build(find(tmp_path), path, for_print=False)
+    page_of(tmp_path, path)
     page, complaints = opened(chromium, path.as_uri(), viewport={"width": 360, "height": 800})
     assert page.get_by_text(nasty).count() > 5
     assert page.locator("img").count() == 0 and page.locator("script").count() == 2

@@ -194,13 +194,12 @@ PLANTED = {
 }
 
 
-def orthogonal_part(form, features):
-    table = project(form, 1.0, features, TIME)[0]
-    return form - from_table(D_IN, table, np.ones(D_OUT))
-
-
-def scaled(form, share):
-    return QuadraticForm(form.d_in, form.reads, form.decay, share * form.kernels)
+def planted_in(base, form, features, share):
+    """The part of a form that is orthogonal to attention, with a share of the size of another."""
+    table = project(form, 1.0, features, TIME).table
+    part = form - from_table(D_IN, table, np.ones(D_OUT))
+    scale = share * size(base, TIME) / size(part, TIME)
+    return QuadraticForm(part.d_in, part.reads, part.decay, scale * part.kernels)
 
 
 @pytest.mark.parametrize("share", [1e-1, 1e-2, 1e-4])
@@ -211,9 +210,8 @@ def test_the_residual_is_the_share_of_what_was_planted(name, biases, share):
     features = attention_features(D_IN, biases=biases is not False)
     source = attention(D_IN, 4, d_v=D_OUT)
     base = quadratic_form(source)
-    planted = orthogonal_part(term(rng, *what), features)
-    planted = scaled(planted, share * size(base, TIME) / size(planted, TIME))
-    whole = base - scaled(planted, -1.0)
+    planted = planted_in(base, term(rng, *what), features, share)
+    whole = base - QuadraticForm(D_IN, planted.reads, planted.decay, -planted.kernels)
     rnn = network(whole)
     xs = rng.normal(size=(5, 7, D_IN))
     np.testing.assert_allclose(quadratic_form(rnn)(xs), whole(xs), atol=1e-9)
@@ -234,15 +232,15 @@ def test_the_residual_is_the_share_of_what_was_planted(name, biases, share):
 
 def test_sizes_are_those_of_a_simulation():
     rng = np.random.default_rng(0)
-    planted = orthogonal_part(term(rng, 2, 1, (0.5, 0.0)), attention_features(D_IN, biases=False))
     base = quadratic_form(attention(D_IN, 4, d_v=D_OUT))
-    squares = [[], [], []]
+    features = attention_features(D_IN, biases=False)
+    planted = planted_in(base, term(rng, 2, 1, (0.5, 0.0)), features, 1.0)
+    squares = []
     for _ in range(40):
         xs = rng.normal(size=(1000, TIME, D_IN))
         a, p = base(xs), planted(xs)
-        for kept, product in zip(squares, (p**2, a**2, a * p), strict=True):
-            kept.append(np.mean(product))
-    means, errors = np.mean(squares, axis=1), np.std(squares, axis=1)
+        squares.append([np.mean(p**2), np.mean(a**2), np.mean(a * p)])
+    means, errors = np.mean(squares, axis=0), np.std(squares, axis=0)
     exact = np.array([size(planted, TIME) ** 2, size(base, TIME) ** 2, 0.0])
     # The third line is that the two are orthogonal.
     np.testing.assert_array_less(np.abs(means - exact), 4 * errors / np.sqrt(40))
@@ -283,13 +281,10 @@ def test_bad_input_is_refused_in_one_line():
     ]
     for layer, fields in ((rnn, ("W_in_x", "nu", "W_out_m", "D")), (side, ("W_side", "nu"))):
         for field in fields:
-            broken = eqx.tree_at(lambda rnn, f=field: getattr(rnn, f), layer, replace_fn=spoiled)
+            lost = np.full_like(getattr(layer, field), np.nan)
+            broken = eqx.tree_at(lambda rnn, f=field: getattr(rnn, f), layer, lost)
             cases.append((broken, {}, "not finite"))
     for layer, options, message in cases:
         with pytest.raises(uh.BadInput, match=message) as refusal:
             uh.decompile(layer, **options)
         assert "\n" not in str(refusal.value)
-
-
-def spoiled(W):
-    return np.full_like(W, np.nan)

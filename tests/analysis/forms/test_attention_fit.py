@@ -44,27 +44,20 @@ def test_an_exact_table_is_fitted_exactly(seed, outputs, p, columns, rank_v, ran
 
 @pytest.mark.parametrize("size", [1e-3, 0.1])
 def test_a_little_noise_moves_the_fit_a_little(size):
-    V, M = draw(1, 3, 4, 4, 3, 4)
-    rng = np.random.default_rng(2)
-    noise = rng.normal(size=(3, 4, 4, 4))
+    table = table_of(*draw(1, 3, 4, 4, 3, 4))
+    noise = np.random.default_rng(2).normal(size=table.shape)
     noise = noise + noise.swapaxes(1, 2)
-    table = table_of(V, M)
     noise *= size * np.linalg.norm(table) / np.linalg.norm(noise)
     fit = fit_attention(table + noise)
     assert 0.5 * size < fit.residual < size
     assert np.linalg.norm(table_of(fit.W_V, fit.M) - table) < size * np.linalg.norm(table)
 
 
-def test_what_is_no_attention_is_not_explained():
-    rng = np.random.default_rng(3)
-    table = rng.normal(size=(4, 5, 5, 4))
+def test_what_is_no_attention_is_not_explained_and_nothing_by_nothing():
+    table = np.random.default_rng(3).normal(size=(4, 5, 5, 4))
     assert fit_attention(table + table.swapaxes(1, 2)).residual > 0.5
-
-
-def test_nothing_is_fitted_by_nothing():
     fit = fit_attention(np.zeros((2, 3, 3, 3)))
-    assert fit.residual == 0
-    assert not fit.W_V.any() and not fit.M.any()
+    assert fit.residual == 0 and not fit.W_V.any() and not fit.M.any()
 
 
 @pytest.mark.parametrize("biases", [False, True])

@@ -22,29 +22,24 @@ def regression(features: np.ndarray, targets: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("form", ["full", "compact", "minimal"])
-def test_compiled_networks_hold_their_own_attention(form):
+def test_compiled_networks_hold_their_own_attention_and_their_memory_fills(form):
     for d in (1, 3):
         source = attention(d, 2)
-        probes = uh.probe(uh.compile(source, "gated_rnn", form).layer, source)
+        rnn = uh.compile(source, "gated_rnn", form).layer
+        probes = uh.probe(rnn, source)
         # The smallest memory holds only what the outputs need, which at full rank is everything.
         assert probes.score_kv < 1e-20 and probes.score_q < 1e-20
         assert probes.query == d and probes.memory in (d * d, d * (d + 1) // 2)
         assert f"{probes.memory} memory neurons" in str(probes)
-
-
-@pytest.mark.parametrize("form", ["full", "compact", "minimal"])
-def test_key_values_are_read_from_the_memory_as_it_fills(form):
-    source = attention(3, 2)
-    seen = memory_filling(uh.compile(source, "gated_rnn", form).layer, source, time=5)
-    written = np.zeros((3, 3))
-    for t, x in enumerate(seen.tokens):
-        written = written + np.outer(source.W_V @ x, source.W_K @ x)
-        np.testing.assert_allclose(seen.attention[t], written, atol=1e-12)
-        np.testing.assert_allclose(seen.neurons[t], written, atol=1e-9)
+    seen = memory_filling(rnn, source, time=5)
+    values, keys = (seen.tokens @ W.T for W in (source.W_V, source.W_K))
+    written = np.cumsum(np.einsum("ti,tj->tij", values, keys), axis=0)
+    np.testing.assert_allclose(seen.attention, written, atol=1e-12)
+    np.testing.assert_allclose(seen.neurons, written, atol=1e-9)
     # Neurons that hold a part of the memory do not tell of the rest.
     part = uh.LinearAttention(np.eye(3)[:1], np.eye(3)[1:2], np.eye(3)[1:2])
-    other = memory_filling(uh.compile(part).layer, source, time=5)
-    assert np.abs(other.neurons - other.attention).max() > 0.1
+    partly = memory_filling(uh.compile(part).layer, source, time=5)
+    assert np.abs(partly.neurons - partly.attention).max() > 0.1
 
 
 def test_biases_and_decays_are_held_too():
