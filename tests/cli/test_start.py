@@ -117,7 +117,7 @@ def interrupted(folder):
         # Progress of experiments is on stderr too.
         progress = re.compile(r"(?!underhood)[a-z0-9_]+: ")
         lines = [line for line in said.splitlines() if not progress.match(line)]
-        kept = "; what is done is kept, and --resume goes on" if "reproduce" in words else ""
+        kept = "; finished work is kept; continue with --resume" if "reproduce" in words else ""
         message = [f"underhood: interrupted{kept}."]
         assert (process.returncode, lines) in [(130, message), (0, [])]
         return process.returncode

@@ -9,6 +9,7 @@ import pytest
 from underhood.experiments.protocols import rate_search
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.protocols.comparison import ComparisonPlan, TrainedStudent
+from underhood.experiments.running.outcomes import Outcome
 from underhood.results.architectures import ARCHITECTURE_NAMES, GATED
 from underhood.tasks import InContextRegression
 from underhood.training import Recipe, Run
