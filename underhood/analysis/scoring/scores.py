@@ -201,4 +201,4 @@ def degree_spectrum(layer: AnyLayer, xs: np.ndarray) -> tuple[list[float], bool]
     # RADII[0] is 1, where the parts add up to the output itself.
     whole, size = np.sum(ys[0] ** 2) or 1.0, np.sum(ys[fitted:] ** 2) or 1.0
     shares = squares / (np.sum(squares) or 1.0)
-    return [*shares.tolist(), float(missed / size)], np.sum(squares) / whole > CANCELLING
+    return [*shares.tolist(), float(missed / size)], bool(np.sum(squares) / whole > CANCELLING)
