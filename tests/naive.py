@@ -52,28 +52,19 @@ def token(layer, state, x):
 
 
 # Compiled one by one, so that a longer sequence compiles nothing new; the loops stay Python's.
-@eqx.filter_jit
-def one_token(layer, state, x):
-    return token(layer, state, x)
+one_token = eqx.filter_jit(token)
+read = jax.jit(lambda xs, t: xs[t])
+write = jax.jit(lambda outputs, t, y: outputs.at[t].set(y))
 
 
 @eqx.filter_jit
 def one_token_back(layer, state, x, to_state, to_y):
     weights, rest = eqx.partition(layer, eqx.is_inexact_array)
-    _, back = jax.vjp(
-        lambda weights, *now: token(eqx.combine(weights, rest), *now), weights, state, x
-    )
-    return back((to_state, to_y))
 
+    def run(weights, state, x):
+        return token(eqx.combine(weights, rest), state, x)
 
-@jax.jit
-def read(xs, t):
-    return xs[t]
-
-
-@jax.jit
-def write(outputs, t, y):
-    return outputs.at[t].set(y)
+    return jax.vjp(run, weights, state, x)[1]((to_state, to_y))
 
 
 def sigmoid(z):
@@ -119,20 +110,10 @@ def multi_head(layer, states, x):
 
 
 def bilinear(layer, carried, x):
-    """h_t = (carried) + (W_in_m [x;1])⊙(W_in_x [x;1]), y_t = D ((W_out_m h)⊙(W_out_x h))."""
+    """h_t = (λ⊙h or A h) + (W_in_m [x;1])⊙(W_in_x [x;1]), y_t = D ((W_out_m h)⊙(W_out_x h))."""
     extended = jnp.append(x, 1.0)
     h = carried + (layer.W_in_m @ extended) * (layer.W_in_x @ extended)
     return h, layer.D @ ((layer.W_out_m @ h) * (layer.W_out_x @ h))
-
-
-def gated_rnn(layer, h, x):
-    """λ⊙h is carried."""
-    return bilinear(layer, decay(layer.nu) * h, x)
-
-
-def dense_gated_rnn(layer, h, x):
-    """A h is carried."""
-    return bilinear(layer, layer.A @ h, x)
 
 
 def side_gated_rnn(layer, h, x):
@@ -196,8 +177,7 @@ def lstm(layer, state, x):
     g = sigmoid(layer.U_g @ x + layer.V_g @ h + layer.b_g)
     o = sigmoid(layer.U_o @ x + layer.V_o @ h + layer.b_o)
     c = f * c + g * candidate
-    h = o * jnp.tanh(c)
-    return (h, c), h
+    return (o * jnp.tanh(c), c), o * jnp.tanh(c)
 
 
 def gru(layer, h, x):
@@ -225,6 +205,10 @@ def affine(layer, x):
     return layer.W @ x if layer.b is None else layer.W @ x + layer.b
 
 
+def hidden(layer):
+    return jnp.zeros(len(layer.W_in_m))
+
+
 def window_and_state(layer):
     width, inner = layer.conv.shape
     return [jnp.zeros(inner)] * width, jnp.zeros(layer.A_log.shape)
@@ -232,14 +216,11 @@ def window_and_state(layer):
 
 # The state before the first token, and what a token does.
 EQUATIONS = {
-    uh.LinearAttention: (
-        lambda layer: jnp.zeros((len(layer.W_V), len(layer.W_K))),
-        linear_attention,
-    ),
+    uh.LinearAttention: (lambda a: jnp.zeros((len(a.W_V), len(a.W_K))), linear_attention),
     uh.MultiHead: (lambda layer: [start(head) for head in layer.heads], multi_head),
-    uh.GatedRNN: (lambda layer: jnp.zeros(len(layer.W_in_m)), gated_rnn),
-    uh.SideGatedRNN: (lambda layer: jnp.zeros(len(layer.W_in_m)), side_gated_rnn),
-    uh.DenseGatedRNN: (lambda layer: jnp.zeros(len(layer.W_in_m)), dense_gated_rnn),
+    uh.GatedRNN: (hidden, lambda layer, h, x: bilinear(layer, decay(layer.nu) * h, x)),
+    uh.DenseGatedRNN: (hidden, lambda layer, h, x: bilinear(layer, layer.A @ h, x)),
+    uh.SideGatedRNN: (hidden, side_gated_rnn),
     uh.LRU: (lambda layer: jnp.zeros(len(layer.nu), complex), lru),
     uh.LRUInOut: (lambda layer: jnp.zeros(len(layer.nu), complex), lru_in_out),
     uh.LRUInOutMLP: (lambda layer: jnp.zeros(len(layer.nu), complex), lru_in_out_mlp),

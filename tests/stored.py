@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import killable
 import numpy as np
+import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import underhood as uh
@@ -103,12 +104,18 @@ def noted_steps(monkeypatch, after: Callable[[int], None] = lambda chunk: None) 
     return starts
 
 
-def press_after(chunk: int, times: int = 1) -> Callable[[int], None]:
+def interrupted(monkeypatch, chunk: int, times: int = 1, **arguments: Any) -> tuple[list[int], str]:
+    """Train until Ctrl-C at the end of a chunk: where chunks began, and what was said."""
+
     def press(now: int) -> None:
         for _ in range(times if now == chunk else 0):
             signal.raise_signal(signal.SIGINT)
 
-    return press
+    with monkeypatch.context() as patch, own_handler():
+        starts = noted_steps(patch, press)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            killable.train(**arguments)
+    return starts, str(stopped.value)
 
 
 @contextlib.contextmanager

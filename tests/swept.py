@@ -29,6 +29,21 @@ def gated(width, *, key):
     return uh.GatedRNN.init(d_in=1, hidden=width, gated=width, d_out=1, key=key)
 
 
+# A study's file, as the command takes it.
+FILE = """
+import jax
+import underhood as uh
+
+
+def gated(width, *, key):
+    return uh.GatedRNN.init(d_in=1, hidden=width, gated=width, d_out=1, key=key)
+
+
+task = uh.tasks.TeacherStudent.random(1, length=4, key=jax.random.key(0))
+study = uh.Study(task, {"gated": gated}, uh.Recipe.fast(steps=4, batch=2), widths=(2,), seeds=2)
+"""
+
+
 def small_study(seeds: int = UNITS) -> Study:
     return study_of(widths=(2,), seeds=seeds)
 
@@ -65,6 +80,22 @@ def crashing(study, unit, **_):
     if unit.seeds == (7,):
         raise ValueError("seven is not\nwanted")
     return files_of(unit)
+
+
+def wait_until(happened, seconds=60) -> None:
+    until = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def all_at_once(acts) -> None:
+    """Each in a thread; waits for all."""
+    threads = [threading.Thread(target=act) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 @contextlib.contextmanager

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 from teachers import attention
 
-from underhood.tasks import (
-    AssociativeRecall,
-    InContextRegression,
-    Task,
-    TeacherStudent,
-)
+from underhood.tasks import AssociativeRecall, InContextRegression, Task, TeacherStudent
 
 KEY = jax.random.key(0)
 
@@ -43,16 +38,11 @@ def draw(task, key, batch):
     return task.sample(key, batch)
 
 
-def zeros(task, inputs):
-    """What the network that always outputs zero answers."""
-    shape = (len(inputs), task.d_out) if task.reads_last else (*inputs.shape[:2], task.d_out)
-    return jnp.zeros(shape)
-
-
 @eqx.filter_jit
 def answers(task, layer, inputs):
-    """What a layer answers, at the tokens that count."""
-    outputs = jax.vmap(layer)(inputs)
+    """What a layer answers, at the tokens that count; None answers zero."""
+    outputs = jnp.zeros((*inputs.shape[:2], task.d_out))
+    outputs = outputs if layer is None else jax.vmap(layer)(inputs)
     return outputs[:, -1] if task.reads_last else outputs
 
 
@@ -62,10 +52,7 @@ def losses_of(task, *layers, batches=5, batch=20_000):
     @eqx.filter_jit
     def losses(task, layers, key):
         inputs, targets = task.sample(key, batch)
-        given = (
-            zeros(task, inputs) if layer is None else answers(task, layer, inputs)
-            for layer in layers
-        )
+        given = [answers(task, layer, inputs) for layer in layers]
         return jnp.stack([task.losses(outputs, targets) for outputs in given], axis=1)
 
     keys = jax.random.split(jax.random.key(1), batches)
@@ -83,14 +70,9 @@ def assert_mean(samples, expected, *, within=None):
 
 def run_naively(teacher, xs):
     """Eq. 1 token by token, in NumPy: [n, time, d] -> [n, time, d_v]."""
-    values, keys, queries = (
-        xs @ W.T + (0 if b is None else b)
-        for W, b in (
-            (teacher.W_V, teacher.b_V),
-            (teacher.W_K, teacher.b_K),
-            (teacher.W_Q, teacher.b_Q),
-        )
-    )
+    biases = (0 if b is None else b for b in (teacher.b_V, teacher.b_K, teacher.b_Q))
+    matrices = (teacher.W_V, teacher.W_K, teacher.W_Q)
+    values, keys, queries = (xs @ W.T + b for W, b in zip(matrices, biases, strict=True))
     decay = np.ones(teacher.d_out) if teacher.decay is None else teacher.decay
     memory = np.zeros((len(xs), teacher.d_out, keys.shape[2]))
     outputs = []

@@ -67,29 +67,31 @@ def with_gradients(run, layer, xs):
     return ys, slopes
 
 
+def assert_same(name, time, pairs):
+    """Outputs and gradients of the functions in each pair."""
+    layer = jax.tree.map(lambda leaf: leaf.astype(float), LAYERS[name])
+    xs = jax.random.normal(jax.random.key(1), (4, time, getattr(layer, "d_in", 3)))
+    for pair in pairs:
+        result, expected = (with_gradients(run, layer, xs) for run in pair)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), result, expected)
+
+
+def by_vmap(layer, xs):
+    return jax.vmap(layer)(xs)
+
+
 @pytest.mark.parametrize(
     ("name", "time"), [*((name, 7) for name in LAYERS), ("gated", 1), ("lstm", 1)]
 )
 def test_batches_are_what_vmap_gives(name, time):
-    layer = jax.tree.map(lambda leaf: leaf.astype(float), LAYERS[name])
-    d_in = getattr(layer, "d_in", 3)
-    xs = jax.random.normal(jax.random.key(1), (4, time, d_in))
-    expected = with_gradients(lambda layer, xs: jax.vmap(layer)(xs), layer, xs)
-    result = with_gradients(batch_outputs, layer, xs)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), result, expected)
-    at_end = with_gradients(lambda layer, xs: jax.vmap(layer)(xs)[:, -1], layer, xs)
-    result = with_gradients(last_outputs, layer, xs)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), result, at_end)
+    at_end = (last_outputs, lambda layer, xs: by_vmap(layer, xs)[:, -1])
+    assert_same(name, time, [(batch_outputs, by_vmap), at_end])
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_an_accelerators_forms_give_the_same(name):
-    layer = jax.tree.map(lambda leaf: leaf.astype(float), LAYERS[name])
     # Longer than what is unrolled, and no multiple of it.
-    xs = jax.random.normal(jax.random.key(1), (4, UNROLLED + 5, getattr(layer, "d_in", 3)))
-    expected = with_gradients(lambda layer, xs: jax.vmap(layer)(xs), layer, xs)
-    result = with_gradients(partial(batch_outputs, backend="gpu"), layer, xs)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), result, expected)
+    assert_same(name, UNROLLED + 5, [(partial(batch_outputs, backend="gpu"), by_vmap)])
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name != "foreign"])

@@ -8,15 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import underhood as uh
 from underhood.layers.base import recurrence
-from underhood.layers.base.recurrence import (
-    CHUNK,
-    associative,
-    best_form,
-    chunkwise,
-    doubling,
-    scan,
-    toeplitz,
-)
+from underhood.layers.base.recurrence import CHUNK, associative, chunkwise, doubling, scan
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -42,7 +34,7 @@ constant_and_varying = pytest.mark.parametrize(
 )
 
 
-def draw(kind, varying, time, n, seed=0):
+def draw(kind, varying, time, n=3, seed=0):
     """Decays with exact zeros and ones among them, inputs, and a first state."""
     rng = np.random.default_rng(seed)
     shape = (time, n) if varying else (n,)
@@ -141,12 +133,11 @@ def test_many_sequences_side_by_side(name, varying):
     sequences = [draw(float, varying, time, n=3, seed=seed) for seed in range(4)]
     decays, inputs, initial = (jnp.stack(parts) for parts in zip(*sequences, strict=True))
     decay = jnp.moveaxis(decays, 0, 1) if varying else decays[0]
-    together = uh.linear_recurrence(
-        decay, jnp.moveaxis(inputs, 0, 1), initial=initial, form=FORMS[name]
-    )
+    inputs_by_time = jnp.moveaxis(inputs, 0, 1)
+    together = uh.linear_recurrence(decay, inputs_by_time, initial=initial, form=FORMS[name])
     for number in range(4):
         parts = (decays[number if varying else 0], inputs[number], initial[number])
-        assert_close(together[:, number], definition(*map(np.asarray, parts)))
+        assert_close(together[:, number], definition(*parts))
 
 
 @pytest.mark.usefixtures("quick_compile")
@@ -169,7 +160,7 @@ def test_forward_mode_and_second_derivatives(varying):
 @pytest.mark.usefixtures("quick_compile")
 def test_a_matrix_holds_the_powers_of_the_decay():
     decay = draw(float, False, 7, n=3)[0]
-    matrix, from_start = toeplitz(decay, 7)
+    matrix, from_start = recurrence.toeplitz(decay, 7)
     for t in range(7):
         assert_close(from_start[t], decay ** (t + 1))
         for s in range(7):
@@ -216,34 +207,30 @@ def test_the_default_form_goes_by_device_and_length(monkeypatch, backend, varyin
     used = []
     for form in (scan, associative, doubling, chunkwise):
         # A stand-in with the form's name that notes the choice and works out nothing.
-        def stand_in(decay, inputs, initial, form=form):
-            used.append(form)
-            return inputs
+        def noted(decay, inputs, initial, form=form):
+            return used.append(form) or inputs
 
-        monkeypatch.setattr(recurrence, form.__name__, stand_in)
+        monkeypatch.setattr(recurrence, form.__name__, noted)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     arrays = jnp.ones((time, 2) if varying else 2), jnp.ones((time, 2))
     uh.linear_recurrence(*arrays)
     monkeypatch.undo()
     assert used == [expected]
-    assert best_form(not varying, time, backend) is expected
-
-
-@pytest.mark.parametrize("time", [5, CHUNK + 1])
-def test_the_state_starts_at_zero_unless_told(time):
-    decay, inputs, initial = draw(float, False, time, n=3)
-    assert_close(uh.linear_recurrence(decay, inputs), definition(decay, inputs, 0 * initial))
+    assert recurrence.best_form(not varying, time, backend) is expected
 
 
 @pytest.mark.usefixtures("quick_compile")
 @constant_and_varying
 @pytest.mark.parametrize("time", [5, CHUNK + 1])
-def test_a_real_decay_of_complex_inputs(time, varying):
-    decay = draw(float, varying, time, n=3)[0]
-    _, inputs, initial = draw(complex, varying, time, n=3)
+def test_a_real_decay_of_complex_inputs_and_the_state_at_the_start(time, varying):
+    decay = draw(float, varying, time)[0]
+    _, inputs, initial = draw(complex, varying, time)
     states = uh.linear_recurrence(decay, inputs, initial=initial)
     assert states.dtype == complex
     assert_close(states, definition(decay, inputs, initial))
+    # It is zero unless given.
+    inputs, nothing = inputs.real, 0 * initial.real
+    assert_close(uh.linear_recurrence(decay, inputs), definition(decay, inputs, nothing))
 
 
 def scratch_bytes(run, *arguments):
@@ -252,15 +239,11 @@ def scratch_bytes(run, *arguments):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-def long_run(decay, inputs):
-    return uh.linear_recurrence(decay, inputs)
-
-
-def long_gradient(decay, inputs):
+def long_gradient(*arguments):
     def loss(decay, inputs):
-        return jnp.sum(jnp.sin(long_run(decay, inputs)))
+        return jnp.sum(jnp.sin(uh.linear_recurrence(decay, inputs)))
 
-    return jax.grad(loss, argnums=(0, 1))(decay, inputs)
+    return jax.grad(loss, argnums=(0, 1))(*arguments)
 
 
 @pytest.fixture(params=["cpu", "gpu"])
@@ -287,7 +270,7 @@ def test_a_long_sequence_matches_the_scan(varying):
 # long trees compile slowly, so they are shorter.
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(
-    ("run", "time", "multiple"), [(long_run, LONG, 4), (long_gradient, LONG // 16, 16)]
+    ("run", "time", "multiple"), [(uh.linear_recurrence, LONG, 4), (long_gradient, LONG // 16, 16)]
 )
 @constant_and_varying
 def test_memory_is_linear_in_time(run, time, multiple, varying):

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-import threading
+from functools import partial
 
 import jax
 import numpy as np
@@ -51,22 +51,15 @@ def test_a_study_of_24_units_is_the_local_one(cluster, tmp_path) -> None:
 def test_studies_side_by_side_get_their_own_results(cluster, tmp_path) -> None:
     made = [dataclasses.replace(swept.small_study(seeds=3), key=key) for key in range(7, 10)]
 
-    def run(study: uh.Study) -> None:
-        sweep(study, tmp_path / str(study.key), cluster, most=1)
-
-    threads = [threading.Thread(target=run, args=(study,)) for study in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    swept.all_at_once(
+        partial(sweep, study, tmp_path / str(study.key), cluster, most=1) for study in made
+    )
     for study in made:
         swept.all_there_once(tmp_path / str(study.key), study)
 
 
 def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path) -> None:
-    study = uh.Study(
-        swept.TASK, {"gated": swept.gated}, swept.RECIPE, (2,), 3, {"learning_rate": (1e-3, 1e-2)}
-    )
+    study = swept.study_of(widths=(2,), axes={"learning_rate": (1e-3, 1e-2)})
     ticks = []
     run = cluster.train(study, tmp_path / "there", lambda done, of: ticks.append(done / of))
     expected = Local().train(study, tmp_path / "here", lambda done, of: None)
@@ -80,9 +73,8 @@ def test_a_run_that_workers_train_is_the_one_that_train_gives(cluster, tmp_path)
     assert not (tmp_path / "there" / "sweep").exists()
     # And `train` itself finds its own settings there, and nothing left to do.
     options = {"widths": (2,), "seeds": 3, "axes": study.axes, "key": jax.random.key(0)}
-    again = uh.train(
-        swept.gated, swept.TASK, swept.RECIPE, **options, out=tmp_path / "there", progress=False
-    )
+    options |= {"out": tmp_path / "there", "progress": False}
+    again = uh.train(swept.gated, swept.TASK, swept.RECIPE, **options)
     np.testing.assert_array_equal(again.losses, run.losses)
 
 
@@ -119,10 +111,8 @@ def test_units_that_always_fail_are_reported_and_the_rest_completes(tmp_path) ->
     with Cluster(count=2, work=swept.crashing, rounds=3).opened() as cluster:
         done = sweep(study, tmp_path, cluster, most=1)
     reasons = {unit.seeds[0]: reason for unit, reason in done.failed.items()}
-    assert reasons == {
-        5: "its worker died every time it was tried",
-        7: "ValueError: seven is not wanted",
-    }
+    died = "its worker died every time it was tried"
+    assert reasons == {5: died, 7: "ValueError: seven is not wanted"}
     swept.all_tiny_there_once(tmp_path, study, without=2)
 
 
@@ -130,16 +120,15 @@ def test_units_that_always_fail_are_reported_and_the_rest_completes(tmp_path) ->
 def test_experiments_on_workers_give_the_same_results(tmp_path) -> None:
     # A process of its own, because checked functions, as all are in tests, cannot travel.
     words = "reproduce figure3b optimal_step --scale smoke --out there --engine dask --workers 2"
-    done = subprocess.run(
-        [sys.executable, "-m", "underhood", *words.split()],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "underhood", *words.split()]
+    options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(command, **options)
     assert done.returncode == 0 and "2 of 2 experiments" in done.stdout, done.stderr
     (expected,) = run_all(["figure3b"], "smoke", None, tmp_path / "here")
     result = json.loads((tmp_path / "there" / "figure3b" / "result.json").read_text())
     assert result["verdict"] == expected["verdict"]
-    for number, other in zip(result["numbers"], expected["numbers"], strict=True):
-        assert (number["value"], number["verdict"]) == (other["value"], other["verdict"])
+    for number, local in zip(result["numbers"], expected["numbers"], strict=True):
+        assert (number["value"], number["verdict"]) == (local["value"], local["verdict"])
     for row, other in zip(result["rows"], expected["rows"], strict=True):
         assert row["compute it"] == other["compute it"]
         assert row["median"] == pytest.approx(other["median"], rel=1e-4)

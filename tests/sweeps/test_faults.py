@@ -41,6 +41,13 @@ def agrees(folder, expected) -> None:
         assert loss == pytest.approx(expected[address], rel=1e-6)
 
 
+def completes_beside(act, folder, expected, count=2) -> None:
+    """A sweep whose workers something happens to."""
+    with Cluster(count=count, work=swept.slow).opened() as cluster, swept.beside(act, cluster):
+        assert sweep(swept.small_study(), folder, cluster, most=1).complete
+    agrees(folder, expected)
+
+
 def test_workers_killed_at_twenty_random_moments(tmp_path, expected) -> None:
     draw, killed = random.Random(1), []
 
@@ -71,18 +78,15 @@ def test_a_worker_that_joins_late_gets_its_share(tmp_path, expected) -> None:
     def join(cluster, stop):
         stop.wait(3)
         command = [sys.executable, "-m", "underhood.sweeps.dask.worker", cluster.processes.address]
-        joined.append(
-            subprocess.Popen([*command, "--name", "late", "--with-parent", str(os.getpid())])
-        )
+        command += ["--name", "late", "--with-parent", str(os.getpid())]
+        joined.append(subprocess.Popen(command))
 
-    with Cluster(count=1, work=swept.slow).opened() as cluster:
-        with swept.beside(join, cluster):
-            done = sweep(swept.small_study(), tmp_path, cluster, most=1)
+    try:
+        completes_beside(join, tmp_path, expected, count=1)
+    finally:
         for process in joined:
             process.kill()
             process.wait()
-    assert done.complete
-    agrees(tmp_path, expected)
     origins = [path.read_text() for path in tmp_path.glob("units/*/origin.json")]
     late = sum('"late"' in text for text in origins)
     assert 3 <= late < swept.UNITS
@@ -101,10 +105,8 @@ def test_a_worker_frozen_for_a_minute(tmp_path, expected) -> None:
         process.send_signal(signal.SIGCONT)
         time.sleep(5)
 
-    with Cluster(count=2, work=swept.slow).opened() as cluster, swept.beside(freezer, cluster):
-        done = sweep(swept.small_study(), tmp_path, cluster, most=1)
-    assert done.complete and frozen
-    agrees(tmp_path, expected)
+    completes_beside(freezer, tmp_path, expected)
+    assert frozen
 
 
 def test_the_scheduler_is_killed_three_times(tmp_path, expected) -> None:
@@ -117,10 +119,8 @@ def test_the_scheduler_is_killed_three_times(tmp_path, expected) -> None:
             swept.kill(cluster, "scheduler")
             killed.append(1)
 
-    with Cluster(count=2, work=swept.slow).opened() as cluster, swept.beside(killer, cluster):
-        done = sweep(swept.small_study(), tmp_path, cluster, most=1)
-    assert done.complete and killed
-    agrees(tmp_path, expected)
+    completes_beside(killer, tmp_path, expected)
+    assert killed
 
 
 CLIENT = """
@@ -139,18 +139,15 @@ def test_a_killed_client_leaves_no_processes_and_its_successor_goes_on(tmp_path)
     study = swept.small_study()
     words = [sys.executable, "-c", CLIENT, str(tmp_path), str(Path(__file__).parents[1])]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    children = [int(number) for number in client.stdout.readline().split()]
-    until = time.monotonic() + 60
-    while len(list(tmp_path.glob("units/[!.]*/members.json"))) < 3:
-        assert time.monotonic() < until and client.poll() is None
-        time.sleep(0.05)
+    children = [f"/proc/{number}" for number in client.stdout.readline().split()]
+    written = "units/[!.]*/members.json"
+    swept.wait_until(lambda: client.poll() is not None or len(list(tmp_path.glob(written))) >= 3)
+    assert client.poll() is None
     client.kill()
     client.wait()
     client.stdout.close()
-    until = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{number}") for number in children):
-        assert time.monotonic() < until, "workers outlive their client"
-        time.sleep(0.1)
+    # Workers do not outlive their client.
+    swept.wait_until(lambda: not any(map(os.path.exists, children)), seconds=10)
     before = len(Store(tmp_path).finished())
     assert 3 <= before < swept.UNITS
     with Cluster(count=2, work=swept.tiny).opened() as cluster:

@@ -2,11 +2,10 @@
 
 import json
 import sys
-import threading
 
 import jax
 import pytest
-from swept import RECIPE, TASK, gated, study_of
+from swept import RECIPE, TASK, all_at_once, gated, study_of
 
 import underhood as uh
 from underhood.common.errors import BadInput
@@ -15,11 +14,9 @@ from underhood.sweeps.dask.remote import unwrapped, wrapped
 from underhood.sweeps.descriptions import describe
 from underhood.sweeps.units import plan, work
 
-# Addresses.
 
-
-def other_gated(width, *, key):
-    return uh.GatedRNN.init(d_in=1, hidden=width + 1, gated=width, d_out=1, key=key)
+def slower(factor):
+    return lambda progress: factor * (1 - progress)
 
 
 def wider_by(number):
@@ -37,14 +34,20 @@ CHANGES = {
     "widths": {"widths": (4, 5)},
     "seeds": {"seeds": (3, 4, 5)},
     "axes": {"axes": {"learning_rate": (1e-3,)}},
-    "student": {"students": {"gated": other_gated}},
+    "student": {"students": {"gated": wider_by(1)}},
     "what it holds": {"students": {"gated": wider_by(1)}},
+    "what a schedule holds": {"recipe": RECIPE.change(schedule=slower(0.5))},
+}
+# What is changed, where that is not the study's default.
+BEFORE = {
+    "what it holds": {"students": {"gated": wider_by(0)}},
+    "what a schedule holds": {"recipe": RECIPE.change(schedule=slower(1.0))},
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_whatever_decides_the_weights_changes_the_address(what: str) -> None:
-    before = study_of(students={"gated": wider_by(0)}) if what == "what it holds" else study_of()
+    before = study_of(**BEFORE.get(what, {}))
     assert not before.all_addresses() & study_of(**CHANGES[what]).all_addresses()
 
 
@@ -94,9 +97,6 @@ WRONG = {
 def test_a_wrong_study_is_refused_in_one_line(message: str) -> None:
     with pytest.raises(BadInput, match=message):
         study_of(**WRONG[message])
-
-
-# Plans.
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 100])
@@ -161,14 +161,12 @@ def test_what_a_function_names_in_its_file_is_part_of_it(student, monkeypatch) -
     before = describe(student)
     assert describe(student) == before
     json.dumps(before)
-    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 4)
-    assert describe(student) != before
-
-
-def test_a_table_that_a_function_names_is_part_of_it(monkeypatch) -> None:
-    before = describe(student_by_helper)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "FACTOR", 4)
+        assert describe(student) != before
+    # So is a table, which two of them name.
     monkeypatch.setitem(SIZES, 2, (4, 5))
-    assert describe(student_by_helper) != before
+    assert (describe(student) == before) == (student is student_by_class)
 
 
 @pytest.mark.parametrize(
@@ -187,14 +185,6 @@ def test_what_a_function_holds_is_part_of_it(value, another) -> None:
     assert describe(holding(value)) == describe(holding(value)) != describe(holding(another))
 
 
-def test_schedules_that_hold_other_numbers_are_other_students() -> None:
-    def slower(factor):
-        return lambda progress: factor * (1 - progress)
-
-    fast, slow = (study_of(recipe=RECIPE.change(schedule=slower(factor))) for factor in (1.0, 0.5))
-    assert not fast.all_addresses() & slow.all_addresses()
-
-
 def test_studies_of_one_file_can_be_sent_by_many_threads(monkeypatch) -> None:
     module = type(sys)("underhood_study")
     exec("def own_work(study, unit, **options): pass", module.__dict__)
@@ -205,11 +195,7 @@ def test_studies_of_one_file_can_be_sent_by_many_threads(monkeypatch) -> None:
     def send() -> None:
         parcels.extend(wrapped(study, module.own_work) for _ in range(20))
 
-    threads = [threading.Thread(target=send) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    all_at_once([send] * 4)
     assert len(parcels) == 80
 
 

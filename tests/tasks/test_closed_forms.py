@@ -8,17 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from task_cases import (
-    KEY,
-    TASKS,
-    answers,
-    assert_mean,
-    draw,
-    every_task,
-    losses_of,
-    run_naively,
-    zeros,
-)
+from task_cases import KEY, TASKS, answers, assert_mean, draw, every_task, losses_of, run_naively
 from teachers import attention
 
 import underhood as uh
@@ -32,8 +22,6 @@ from underhood.tasks import (
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-# --- losses
-
 
 @pytest.mark.parametrize("name", ["teacher-student", "regression"])
 def test_squared_losses_are_half_the_mean(name, quick_compile):
@@ -43,9 +31,8 @@ def test_squared_losses_are_half_the_mean(name, quick_compile):
     errors = np.asarray(outputs - targets).reshape(4, -1)
     np.testing.assert_allclose(task.losses(outputs, targets), 0.5 * np.mean(errors**2, axis=1))
     np.testing.assert_allclose(task.loss(outputs, targets), 0.5 * np.mean(errors**2))
-    np.testing.assert_array_equal(
-        task.scores(outputs, targets)["loss"], task.losses(outputs, targets)
-    )
+    scores = task.scores(outputs, targets)
+    np.testing.assert_array_equal(scores["loss"], task.losses(outputs, targets))
 
 
 def test_recall_loss_is_the_cross_entropy(quick_compile):
@@ -162,16 +149,14 @@ def test_gradient_descent_loss_is_exact(
     left = np.eye(d_x) - step * X @ np.swapaxes(X, 1, 2)
     expected = 0.5 * weight_variance * input_variance * masses @ np.sum(left**2, axis=(1, 2))
     sizes = {"pairs": pairs, "d_x": d_x, "input_variance": input_variance, "kurtosis": kurtosis}
-    result = gradient_descent_loss(step, weight_variance=weight_variance, **sizes)
-    assert result == pytest.approx(expected, rel=1e-10)
+
+    def loss(step):
+        return gradient_descent_loss(step, weight_variance=weight_variance, **sizes)
 
     def slope(at, width=1e-3):
-        ends = (
-            gradient_descent_loss(end, weight_variance=weight_variance, **sizes)
-            for end in (at + width, at - width)
-        )
-        return np.subtract(*ends) / (2 * width)
+        return (loss(at + width) - loss(at - width)) / (2 * width)
 
+    assert loss(step) == pytest.approx(expected, rel=1e-10)
     best = optimal_step(**sizes)
     assert abs(slope(best)) <= 1e-9 * abs(slope(0.0))
 
@@ -187,31 +172,17 @@ def test_best_attention_takes_one_gradient_step(quick_compile):
         np.testing.assert_allclose(answer, W @ x, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        InContextRegression().validation(),
-        InContextRegression(1, 1, 1),
-        InContextRegression(5, 2, 3, 0.4),
-    ],
-    ids=["the paper's", "one", "other"],
-)
-def test_regression_losses_are_the_closed_forms(task, quick_compile):
+@pytest.mark.parametrize("sizes", [(), (1, 1, 1), (5, 2, 3, 0.4)], ids=str)
+def test_regression_losses_are_the_closed_forms(sizes, quick_compile):
+    task = InContextRegression(*sizes) if sizes else InContextRegression().validation()
     best = task.best_attention()
     # A step of another size costs what the formula says, which is more.
     doubled = eqx.tree_at(lambda layer: layer.W_V, best, replace_fn=lambda W: 2 * W)
-    cost = gradient_descent_loss(
-        2 * optimal_step(pairs=task.pairs, d_x=task.d_x),
-        pairs=task.pairs,
-        d_x=task.d_x,
-        weight_variance=task.variance,
-    )
+    sizes = {"pairs": task.pairs, "d_x": task.d_x}
+    cost = gradient_descent_loss(2 * optimal_step(**sizes), **sizes, weight_variance=task.variance)
     assert cost > task.best_loss
     expected = np.array([task.zero_loss, task.best_loss, cost])
     assert_mean(losses_of(task, None, best, doubled), expected, within=0.012)
-
-
-# --- closed forms: recall
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if "recall" in name])
@@ -222,7 +193,7 @@ def test_the_best_attention_recalls_everything(name, quick_compile):
     scores = task.scores(answers(task, best, inputs), targets)
     assert np.all(scores["accuracy"] == 1)
     np.testing.assert_allclose(scores["loss"], task.best_loss, rtol=1e-12, atol=1e-14)
-    nothing = task.losses(zeros(task, inputs), targets)
+    nothing = task.losses(answers(task, None, inputs), targets)
     np.testing.assert_allclose(nothing, task.zero_loss, rtol=1e-12, atol=1e-14)
     sharp = eqx.tree_at(lambda layer: layer.W_V, best, replace_fn=lambda W: 20 * W)
     expected = math.log1p((task.symbols - 1) * math.exp(-20))
@@ -230,11 +201,8 @@ def test_the_best_attention_recalls_everything(name, quick_compile):
     assert result == pytest.approx(expected, rel=1e-6, abs=1e-14)
 
 
-# --- other lengths
-
-
 @every_task
-def test_other_lengths_keep_the_task(name):
+def test_other_lengths_and_validation_keep_the_task(name):
     task = TASKS[name]
     changed = task.with_length(1)
     sizes = {"length": 1} if isinstance(task, TeacherStudent) else {"pairs": 1}
@@ -244,12 +212,8 @@ def test_other_lengths_keep_the_task(name):
     assert sampled.inputs.shape == (2, changed.time, task.d_in)
     with pytest.raises(uh.BadInput):
         task.with_length(0)
-
-
-def test_only_regression_validates_on_other_tasks():
-    for task in TASKS.values():
-        changed = task.validation()
-        if isinstance(task, InContextRegression):
-            assert vars(changed) == {**vars(task), "variance": 2 * task.variance}
-        else:
-            assert changed is task
+    # Only regression validates on another task.
+    if isinstance(task, InContextRegression):
+        assert vars(task.validation()) == {**vars(task), "variance": 2 * task.variance}
+    else:
+        assert task.validation() is task

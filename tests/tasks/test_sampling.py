@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 from task_cases import KEY, TASKS, answers, assert_mean, draw, every_task, run_naively
 
-from underhood.tasks import (
-    AssociativeRecall,
-    InContextRegression,
-    TeacherStudent,
-)
+from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStudent
 
 pytestmark = pytest.mark.usefixtures("x64")
-
-# --- samplers
 
 
 @every_task
@@ -45,8 +39,7 @@ def test_shapes_and_types_are_as_announced(name, wide):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a teacher with decay and biases", "regression", "recall", "recall between tokens"],
+    "name", ["a teacher with decay and biases", "regression", "recall", "recall between tokens"]
 )
 def test_the_key_alone_decides(name, quick_compile):
     task = TASKS[name]
@@ -92,9 +85,8 @@ def test_teacher_student_draws_independent_normals(quick_compile):
 def test_teacher_student_targets_are_the_teachers(name, quick_compile):
     task = TASKS[name]
     inputs, targets = draw(task, KEY, 200)
-    np.testing.assert_allclose(
-        targets, run_naively(task.attention, np.asarray(inputs)), rtol=1e-12, atol=1e-12
-    )
+    expected = run_naively(task.attention, np.asarray(inputs))
+    np.testing.assert_allclose(targets, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_vmapped_teachers_are_the_separate_ones(quick_compile):
@@ -118,9 +110,8 @@ def test_vmapped_teachers_are_the_separate_ones(quick_compile):
 @pytest.mark.parametrize("rank", [2, None])
 def test_random_teachers_have_the_rank_and_the_variance(rank, quick_compile):
     d = 6
-    tasks = jax.vmap(lambda key: TeacherStudent.random(d, rank, key=key))(
-        jax.random.split(KEY, 5000)
-    )
+    keys = jax.random.split(KEY, 5000)
+    tasks = jax.vmap(lambda key: TeacherStudent.random(d, rank, key=key))(keys)
     W_V, W_K, W_Q = (np.asarray(getattr(tasks.attention, name)) for name in ("W_V", "W_K", "W_Q"))
     M = np.swapaxes(W_K, 1, 2) @ W_Q
     expected = d if rank is None else rank
@@ -136,19 +127,16 @@ def test_random_teachers_have_the_rank_and_the_variance(rank, quick_compile):
         assert_mean(np.mean(W_Q**2, axis=(1, 2)), 1 / d, within=0.01)
 
 
-def test_the_full_rank_need_not_be_named(quick_compile):
+def test_teachers_of_full_rank_of_rank_zero_and_stacked_ones(quick_compile):
+    # The full rank need not be named.
     unnamed, named = (TeacherStudent.random(2, rank, key=KEY).attention for rank in (None, 2))
     for leaf, expected in zip(jax.tree.leaves(unnamed), jax.tree.leaves(named), strict=True):
         np.testing.assert_array_equal(leaf, expected)
-
-
-def test_stacked_teachers_tell_their_sizes():
+    # Stacked ones tell their sizes.
     task = TASKS["teacher-student"]
     stacked = jax.tree.map(lambda leaf: np.stack([leaf] * 5), task).with_length(9)
     assert (stacked.d_in, stacked.d_out, stacked.time) == (task.d_in, task.d_out, 9)
-
-
-def test_the_teacher_of_rank_zero_is_zero(quick_compile):
+    # The teacher of rank zero is zero.
     task = TeacherStudent.random(3, 0, length=5, key=KEY)
     assert not np.any(draw(task, KEY, 2).targets)
     assert task.zero_loss == task.scale == 0.0

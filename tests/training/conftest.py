@@ -61,15 +61,9 @@ def foreign(programs, tmp_path_factory) -> tuple[Path, uh.Run]:
 def stopped(programs, tmp_path_factory) -> Path:
     """A run that Ctrl-C stopped, with two checkpoints."""
     folder = tmp_path_factory.mktemp("stopped")
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        stored.own_handler(),
-        stored.cached_programs(programs),
-    ):
+    with pytest.MonkeyPatch.context() as patch, stored.cached_programs(programs):
         stored.chunks_of(patch, 1e9)
-        stored.noted_steps(patch, stored.press_after(4))
-        with pytest.raises(KeyboardInterrupt):
-            train(out=folder)
+        stored.interrupted(patch, 4, out=folder)
     assert stored.steps_kept(folder) == [585, 73]
     return folder
 

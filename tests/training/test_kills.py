@@ -40,11 +40,9 @@ class Forks:
             text=True,
         )
 
-    def start(
-        self, out: Path, *, chunk_seconds: float = 1.0, largest_file: int | None = None
-    ) -> int:
+    def start(self, out: Path, **changes: Any) -> int:
         """The number of the process that runs now."""
-        request = {"out": str(out), "chunk_seconds": chunk_seconds, "largest_file": largest_file}
+        request = {"out": str(out), "chunk_seconds": 1.0, "largest_file": None} | changes
         self.server.stdin.write(json.dumps(request) + "\n")
         self.server.stdin.flush()
         return int(self.server.stdout.readline())
@@ -173,13 +171,9 @@ def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(
     straight, stopped, tmp_path
 ) -> None:
     folder = shutil.copytree(stopped, tmp_path / "run")
-    left = [
-        folder / ".settings.json.a1b2c3",
-        folder / ".members.json.a1b2c3",
-        folder / ".models.safetensors.a1b2c3",
-        folder / ".losses.safetensors.a1b2c3",
-        folder / "checkpoints" / ".0000000123.safetensors.a1b2c3",
-    ]
+    names = ("settings.json", "members.json", "models.safetensors", "losses.safetensors")
+    left = [folder / f".{name}.a1b2c3" for name in names]
+    left.append(folder / "checkpoints" / ".0000000123.safetensors.a1b2c3")
     # out="." is somebody's own folder.
     theirs = [folder / ".pre-commit-config.yaml", folder / ".notes.txt", folder / "notes.txt"]
     for path in (*left, *theirs):

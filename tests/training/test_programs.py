@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -20,12 +21,8 @@ TASK = uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(0))
 RECIPE = uh.Recipe.fast(steps=6, batch=4)
 
 
-def gated(width, *, key):
-    return uh.GatedRNN.init(d_in=2, hidden=width, gated=width, d_out=2, key=key)
-
-
-def dense(width, *, key):
-    return uh.layers.DenseGatedRNN.init(d_in=2, hidden=width, gated=width, d_out=2, key=key)
+def gated(width, *, key, kind=uh.GatedRNN):
+    return kind.init(d_in=2, hidden=width, gated=width, d_out=2, key=key)
 
 
 def losses(make_student=gated, task=TASK, recipe=RECIPE, **options):
@@ -70,9 +67,8 @@ def test_the_first_steps_of_a_recipe_have_the_program_and_the_bits_of_all() -> N
     assert len(PROGRAMS.entries) == 2 and not np.allclose(other, first, rtol=1e-3)
     # With points of one step each, to the bit.
     whole = RECIPE.change(steps=40)
-    np.testing.assert_array_equal(
-        losses(recipe=whole.first(10)), losses(recipe=whole)[:, :10], strict=True
-    )
+    begun, every = losses(recipe=whole.first(10)), losses(recipe=whole)
+    np.testing.assert_array_equal(begun, every[:, :10], strict=True)
 
 
 def test_a_recipe_is_the_whole_of_its_first_steps() -> None:
@@ -91,17 +87,13 @@ def test_a_recipe_is_the_whole_of_its_first_steps() -> None:
         assert recipe.whole is recipe
 
 
-def slower(factor):
-    return lambda progress: factor * (1 - progress)
-
-
 def test_what_differs_has_a_program_of_its_own() -> None:
     changes = [
         {},
         {"task": uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))},
         {"recipe": RECIPE.change(clip=0.5)},
         {"recipe": RECIPE.change(precision="float64")},
-        {"make_student": dense},
+        {"make_student": partial(gated, kind=uh.DenseGatedRNN)},
         {"seeds": (0, 1), "lanes": 2},
     ]
     # One after the other, each with the programs of those before it at hand; then each alone.
@@ -115,6 +107,9 @@ def test_what_differs_has_a_program_of_its_own() -> None:
 
 
 def test_schedules_of_the_same_code_that_hold_other_numbers_are_other_schedules() -> None:
+    def slower(factor):
+        return lambda progress: factor * (1 - progress)
+
     fast, slow = (RECIPE.change(schedule=slower(factor)) for factor in (1.0, 0.01))
     assert not np.array_equal(losses(recipe=fast), losses(recipe=slow))
     assert len(PROGRAMS.entries) == 2
@@ -150,18 +145,15 @@ def test_few_are_kept_the_last_ones() -> None:
     assert built == ["a", "b", "c", "b"] and list(few.entries) == ["a", "b"]
 
 
-def test_what_cannot_be_compared_is_not_kept() -> None:
+def test_the_key_of_a_task_is_its_numbers_and_what_has_no_key_is_not_kept() -> None:
+    another = uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))
+    assert program_key(dataclasses.replace(TASK)) == program_key(TASK) != program_key(another)
     assert program_key(TASK, RECIPE) is not None
     assert program_key(TASK, ["a list"]) is None
     none, built = Programs(), []
     for _ in range(2):
         none.get(None, None, lambda: built.append(1))
     assert len(built) == 2 and not none.entries
-
-
-def test_the_key_of_a_task_is_its_numbers() -> None:
-    another = uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(1))
-    assert program_key(dataclasses.replace(TASK)) == program_key(TASK) != program_key(another)
 
 
 def test_all_are_forgotten_before_they_are_too_many(monkeypatch) -> None:

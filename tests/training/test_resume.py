@@ -47,39 +47,26 @@ def test_where_chunks_are_cut_changes_no_bit(case, monkeypatch) -> None:
 def test_after_ctrl_c_the_same_call_goes_on(case, monkeypatch, tmp_path) -> None:
     arguments, expected = case
     stored.chunks_of(monkeypatch, 1e9)
-    with monkeypatch.context() as patch, stored.own_handler():
-        starts = stored.noted_steps(patch, stored.press_after(4))
-        with pytest.raises(KeyboardInterrupt) as stopped:
-            train(out=tmp_path, **arguments)
-    said = re.fullmatch(
-        rf"stopped after step (\d+) of {STEPS} and kept in {tmp_path}; the same call goes on",
-        str(stopped.value),
+    starts, said = stored.interrupted(monkeypatch, 4, out=tmp_path, **arguments)
+    assert (
+        said == f"stopped after step 585 of {STEPS} and kept in {tmp_path}; the same call goes on"
     )
-    step = int(said[1])
     assert starts == stored.LONG_CHUNKS[:4]
-    assert stored.steps_kept(tmp_path) == [step, 73] == [585, 73]
+    assert stored.steps_kept(tmp_path) == [585, 73]
     stored.assert_whole(tmp_path)
     starts = stored.noted_steps(monkeypatch)
     # The lanes are those that the run was begun with: others would be other programs.
     stored.assert_same(train(out=tmp_path, **{**arguments, "lanes": 3}), expected)
-    assert starts[0] == step
+    assert starts[0] == 585
 
 
 def test_ctrl_c_without_a_folder_keeps_nothing_and_says_so(cache, monkeypatch) -> None:
-    stored.noted_steps(monkeypatch, stored.press_after(1))
-    with (
-        stored.own_handler(),
-        pytest.raises(KeyboardInterrupt, match=rf"^stopped after step 1 of {STEPS}$"),
-    ):
-        train()
+    assert stored.interrupted(monkeypatch, 1)[1] == f"stopped after step 1 of {STEPS}"
 
 
 def test_a_second_ctrl_c_stops_at_once(straight, cache, monkeypatch, tmp_path) -> None:
     stored.chunks_of(monkeypatch, 1e9)
-    with monkeypatch.context() as patch, stored.own_handler():
-        starts = stored.noted_steps(patch, stored.press_after(4, times=2))
-        with pytest.raises(KeyboardInterrupt):
-            train(out=tmp_path)
+    starts, _ = stored.interrupted(monkeypatch, 4, times=2, out=tmp_path)
     # The chunk that it broke off, from step 73 on, left nothing behind.
     assert starts == stored.LONG_CHUNKS[:4]
     assert stored.steps_kept(tmp_path) == [73, 9]
@@ -168,12 +155,8 @@ def test_without_a_whole_checkpoint_a_run_starts_anew(
     for path in storage.checkpoints(folder):
         path.write_bytes(path.read_bytes()[:-1])
     stored.chunks_of(monkeypatch, 0.0)
-    with monkeypatch.context() as patch, stored.own_handler():
-        starts = stored.noted_steps(patch, stored.press_after(3))
-        with pytest.raises(
-            KeyboardInterrupt, match=r"stopped after step 3 .* the same call goes on"
-        ):
-            train(out=folder)
+    starts, said = stored.interrupted(monkeypatch, 3, out=folder)
+    assert re.search(r"stopped after step 3 .* the same call goes on", said)
     assert starts == [0, 1, 2]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
     assert "starting from step 0" in caplog.records[-1].message
@@ -215,10 +198,9 @@ def test_a_full_disk_costs_nothing_that_was_written(
     assert "\n" not in str(refusal.value)
     assert not stored.hidden(tmp_path)
     stored.assert_whole(tmp_path)
-    kept, goes_on_from = {
-        "settings.json": ([], [0]),
-        "checkpoint": ([73, 9], [73]),
-    }.get(name, ([STEPS, 585], []))
+    kept, goes_on_from = {"settings.json": ([], [0]), "checkpoint": ([73, 9], [73])}.get(
+        name, ([STEPS, 585], [])
+    )
     assert stored.steps_kept(tmp_path) == kept
     starts = stored.noted_steps(monkeypatch)
     stored.assert_same(train(out=tmp_path), straight)
