@@ -76,7 +76,7 @@ def test_foreign_students_are_loaded_with_what_made_them(foreign, no_training) -
 def test_an_unfinished_run_is_not_loaded(tmp_path) -> None:
     with pytest.raises(uh.BadInput, match="holds no run"):
         uh.Run.load(tmp_path)
-    begin_run(tmp_path, {}, {})
+    (tmp_path / "settings.json").touch()
     with refused("is not finished; call train again"):
         uh.Run.load(tmp_path)
 
