@@ -119,8 +119,8 @@ def test_an_h200_takes_what_is_foretold() -> None:
         if name != "teacher" or place % 4 != 1:
             continue
         make = next(a for a in ARCHITECTURES if a.name == ", ".join(kind)).make
-        students = {"s": make(task, int(depth))}
-        study = study_of(task=task, students=students, recipe=uh.Recipe(steps=1))
+        student = {"s": make(task, int(depth))}
+        study = study_of(task=task, students=student, recipe=uh.Recipe(steps=1))
         step = costs.step_of(study, "s", int(width), H200)
         foretold = costs.seconds_of(step, int(students), 1, H200) - H200.setup
         ratios.append(float(milliseconds) / 1e3 / foretold)
