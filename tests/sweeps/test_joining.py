@@ -277,7 +277,7 @@ def jobs_of(folder) -> list[int]:
 BAD_QUEUES = {
     "slurm: [1": "is not YAML",
     "slurms:\n  cores: 1": "must name one system",
-    "slurm: 3": "slurm has options",
+    "slurm: 3": "give slurm options",
     "slurm:\n  cores: 1": "say what a job asks for, as memory",
     "slurm:\n  cores: 1\n  memory: 1GB\n  jobs: many": "jobs is 'many'",
     "slurm:\n  cores: 1\n  memory: 1GB\n  processes: 4": "leave processes out",

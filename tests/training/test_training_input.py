@@ -110,7 +110,7 @@ def sized(d_in, d_out):
         ({"axes": {"learning_rate": (float("nan"),)}}, "finite numbers"),
         ({"axes": {"weight_decay": ("a",)}}, "use numbers"),
         ({"axes": {"teacher": (3,)}}, "teacher 0 is a int"),
-        ({"axes": {"teacher": (WIDE,)}}, "teacher 0 has other weights or shapes"),
+        ({"axes": {"teacher": (WIDE,)}}, "teacher 0 differs in fields or shapes"),
         ({"task": RECALL, "axes": {"teacher": (TASK.attention,)}}, "needs a TeacherStudent"),
         ({"lanes": 0}, "lanes is 0"),
         ({"memory": "1GB"}, "memory is '1GB'"),

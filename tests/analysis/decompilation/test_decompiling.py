@@ -169,7 +169,7 @@ def test_untrained_networks_are_no_attention(d, hidden, d_out):
         for rnn in (uh.GatedRNN.init(**sizes, gated=hidden), uh.SideGatedRNN.init(**sizes)):
             result = uh.decompile(rnn)
             assert not result.is_attention and result.residual > 0.02
-            assert result.reason.startswith("not attention: the nearest attention misses")
+            assert result.reason.startswith("not attention: the nearest attention has residual")
 
 
 D_IN, D_OUT, TIME = 3, 2, 16
@@ -196,7 +196,7 @@ PLANTED = {
 
 def planted_in(base, form, features, share):
     """The part of a form that is orthogonal to attention, with a share of the size of another."""
-    table = project(form, 1.0, features, TIME).table
+    table = project(form, 1.0, features, TIME)[0]
     part = form - from_table(D_IN, table, np.ones(D_OUT))
     scale = share * size(base, TIME) / size(part, TIME)
     return QuadraticForm(part.d_in, part.reads, part.decay, scale * part.kernels)

@@ -182,7 +182,7 @@ def test_what_is_left_is_orthogonal_to_every_feature(d, decay, biases):
     rng, time = np.random.default_rng(d), 6
     form = random_form(rng, d, 5, 2, (0.0, 0.3, 0.6, 1.0))
     features = attention_features(d, biases=biases)
-    projected = project(form, decay, features, time).table
+    projected = project(form, decay, features, time)[0]
     assert not np.any(projected[:, ~features])
     near = from_table(d, projected, np.full(2, decay))
     left = form - near
