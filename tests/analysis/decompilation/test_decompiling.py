@@ -5,12 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from scrambles import SCRAMBLES, differ, mixed_queries, network, scrambled, side_network
 from teachers import attention
 
 import underhood as uh
 from underhood.analysis.decompilation.projection import attention_features, project
+from underhood.analysis.decompilation.rounding import rounding_bound
 from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadratic_form
@@ -106,7 +107,12 @@ def test_a_compiled_network_gives_its_attention_back(case):
 @given(cases(), st.lists(st.sampled_from(SCRAMBLES), min_size=1, max_size=8, unique=True))
 def test_scrambled_networks_give_it_back_too(case, chosen):
     source, rnn, rng = compiled(**case)
-    assert_found(source, scrambled(rnn, rng, sorted(chosen, key=SCRAMBLES.index)))
+    network = scrambled(rnn, rng, sorted(chosen, key=SCRAMBLES.index))
+    # If rounding alone may change a thousandth of the output, too few digits are left to compare.
+    rounding = rounding_bound(network, np.sqrt(source.d_in), TIME)
+    zero = 0 in (case["rank_v"], case["rank_m"])
+    assume(zero or rounding <= 1e-3 * size(quadratic_form(network), TIME))
+    assert_found(source, network)
 
 
 @pytest.mark.parametrize("decay", ["none", "common", "per row"])
