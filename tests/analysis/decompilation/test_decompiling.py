@@ -5,13 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from scrambles import SCRAMBLES, differ, mixed_queries, network, scrambled, side_network
 from teachers import attention
 
 import underhood as uh
 from underhood.analysis.decompilation.projection import attention_features, project
-from underhood.analysis.decompilation.rounding import rounding_bound
 from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadratic_form
@@ -107,12 +106,18 @@ def test_a_compiled_network_gives_its_attention_back(case):
 @given(cases(), st.lists(st.sampled_from(SCRAMBLES), min_size=1, max_size=8, unique=True))
 def test_scrambled_networks_give_it_back_too(case, chosen):
     source, rnn, rng = compiled(**case)
-    network = scrambled(rnn, rng, sorted(chosen, key=SCRAMBLES.index))
-    # If rounding alone may change a thousandth of the output, too few digits are left to compare.
-    rounding = rounding_bound(network, np.sqrt(source.d_in), TIME)
-    zero = 0 in (case["rank_v"], case["rank_m"])
-    assume(zero or rounding <= 1e-3 * size(quadratic_form(network), TIME))
-    assert_found(source, network)
+    assert_found(source, scrambled(rnn, rng, sorted(chosen, key=SCRAMBLES.index)))
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="cancelling neurons leave too few digits")
+@pytest.mark.parametrize("seed, scrambles", [(21806, 8), (21805, 4)])
+def test_known_networks_that_lose_digits(seed, scrambles):
+    sizes = {"d": 5, "d_v": 5, "d_k": 3, "rank_v": 5, "rank_m": 3}
+    kind = {"target": "gated_rnn", "form": "compact", "decay": "none", "biases": False}
+    source, rnn, rng = compiled(seed=seed, **kind, **sizes)
+    some = ("mixed_queries", "split", "duplicated", "cancelling")
+    chosen = [scramble for scramble in SCRAMBLES if scrambles == 8 or scramble.__name__ in some]
+    assert_found(source, scrambled(rnn, rng, chosen))
 
 
 @pytest.mark.parametrize("decay", ["none", "common", "per row"])
