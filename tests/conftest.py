@@ -12,11 +12,34 @@ import jax
 import jaxtyping
 import pytest
 from jax._src import compiler
+from jaxtyping import _decorator
 
 # Every function of the package checks the shapes and types that its annotations promise.
 # The tower: `float` in an annotation also takes an int, as mypy and PEP 484 read it.
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 jaxtyping.install_import_hook("underhood", CHECKER)
+
+
+def remember(function):
+    """Return the same function with its answers kept; what cannot be looked up is not kept."""
+    kept = {}
+
+    def answer(*arguments, **options):
+        key = (*arguments, *options.items())
+        try:
+            if key not in kept:
+                kept[key] = function(*arguments, **options)
+        except TypeError:
+            return function(*arguments, **options)
+        return kept[key]
+
+    return answer
+
+
+# A function inside a function is made anew with every call, and so would be its check, which
+# takes a millisecond. It depends on the signature alone.
+_decorator._make_fn_with_signature = remember(_decorator._make_fn_with_signature)
+_decorator._apply_typechecker = remember(_decorator._apply_typechecker)
 
 from underhood.training.program_cache import forget_if_many  # noqa: E402
 

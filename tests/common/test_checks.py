@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.common.arrays import FLOATS, array_problem, float_name
+from underhood.common.arrays import FLOATS, array_problem, float_name, in_float64
 from underhood.common.decay import NEAR, NU_ONE, NU_ZERO, decay_from_nu, kinds, nu_from_decay
 from underhood.common.errors import BadInput
-from underhood.common.float64 import in_float64
 from underhood.common.numbers import (
     finite_or_none,
     is_number,
@@ -52,6 +51,7 @@ def test_arrays_are_numpys_or_jaxs_and_finite() -> None:
         ([1.0], "W is a list"),
         (np.array([None]), "Python objects"),
         (np.ones(2, int), "int64 numbers"),
+        (np.ones(2, complex), "layers are real; give the two parts as separate rows"),
         (np.array([np.nan]), "NaN"),
     ):
         assert reason in array_problem("W", value)

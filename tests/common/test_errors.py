@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from underhood.common.arrays import key_problems, typed_key
 from underhood.common.errors import BadInput, check_name, in_words, reason_of, refuse
-from underhood.common.keys import key_problems, typed_key
-from underhood.common.provenance import commit, provenance, version
+from underhood.common.provenance import commit, provenance, source_checksum, version
 from underhood.common.threads import controller, one_thread
 
 
@@ -30,7 +30,7 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
 
 def test_errors_in_words() -> None:
     assert in_words(OSError(2, "No such file", "a.json")) == "cannot use a.json: No such file."
-    assert in_words(OSError("broken")) == "cannot use: broken."
+    assert in_words(OSError("broken")) == "broken."
     assert in_words(ValueError("no")) == "no"
     assert reason_of(ValueError("a\n  b")) == "ValueError: a b"
     assert len(reason_of(ValueError("x" * 999))) == 500
@@ -47,11 +47,39 @@ def test_one_key_of_either_kind_is_a_key() -> None:
 
 def test_provenance_says_what_ran() -> None:
     where = provenance()
-    assert set(where) == {"commit", "versions", "device"}
+    assert set(where) == {"commit", "source", "versions", "device"}
     assert where["versions"]["numpy"] == np.__version__
     assert where["device"].startswith(jax.default_backend())
     assert version("no such package") is None
     assert commit() is None or re.fullmatch(r"[0-9a-f]{40}\+?", commit())
+
+
+def test_a_copy_without_its_history_can_be_told_its_commit(monkeypatch) -> None:
+    monkeypatch.setenv("UNDERHOOD_COMMIT", "a" * 40)
+    assert commit() == "a" * 40
+    monkeypatch.setenv("UNDERHOOD_COMMIT", "")
+    assert commit() != ""
+    monkeypatch.setenv("UNDERHOOD_COMMIT", "main")
+    with pytest.raises(BadInput, match="40 digits that git rev-parse HEAD prints"):
+        commit()
+
+
+def test_the_source_is_known_by_the_paths_and_contents_of_its_code(tmp_path) -> None:
+    def checksum(**files: str) -> str:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        for name, text in files.items():
+            path = folder / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.with_suffix(".py" if path.suffix == "" else path.suffix).write_text(text)
+        return source_checksum(folder)
+
+    same = checksum(a="x = 1", b__c="y = 2")
+    assert re.fullmatch(r"[0-9a-f]{16}", same)
+    assert checksum(b__c="y = 2", a="x = 1") == same
+    assert checksum(**{"a": "x = 1", "b__c": "y = 2", "notes.txt": "z"}) == same
+    edits = ({"a": "x = 1", "b__c": "y = 3"}, {"a": "x = 1", "c": "y = 2"}, {"a": "x = 1y = 2"})
+    moved = {"a": "x = 1y", "b__c": " = 2"}
+    assert same not in {checksum(**files) for files in (*edits, moved)}
 
 
 def test_one_thread_limits_blas_while_it_runs() -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from underhood.common.arrays import Weight, array_problem
-from underhood.common.errors import BadInput
+from underhood.common.errors import refuse
 
 NU_ONE = -40.0
 NU_ZERO = 7.0
@@ -25,22 +25,16 @@ def decay_from_nu(nu: Weight) -> Weight:
 
 
 def nu_from_decay(decay: Weight, *, about: str) -> Weight:
-    """Return ν = log(−log λ); refuse what does not lie in [0, 1].
-
-    about  what the decay belongs to, for the message
-    """
+    """Return ν = log(−log λ); refuse λ outside [0, 1], and say what the decay is `about`."""
     problem = array_problem("decay", decay)
     if problem is None and not isinstance(decay, jax.core.Tracer):
         low, high = (float(np.min(decay)), float(np.max(decay))) if decay.size else (0.0, 0.0)
         if low < 0 or high > 1:
             problem = f"decay must lie in [0, 1]; it spans [{low}, {high}]"
-    if problem is not None:
-        raise BadInput(f"{about}: {problem}.")
-    if isinstance(decay, np.ndarray):
-        with np.errstate(divide="ignore"):
-            nu = np.log(-np.log(decay))
-        return np.clip(nu, NU_ONE, NU_ZERO)
-    return jnp.clip(jnp.log(-jnp.log(decay)), NU_ONE, NU_ZERO)
+    refuse([] if problem is None else [problem], about=about)
+    xp = np if isinstance(decay, np.ndarray) else jnp
+    with np.errstate(divide="ignore"):
+        return xp.clip(xp.log(-xp.log(decay)), NU_ONE, NU_ZERO)
 
 
 def kinds(decay: np.ndarray, keeps: tuple[float, ...] = (1.0,)) -> np.ndarray:

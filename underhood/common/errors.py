@@ -14,24 +14,26 @@ def refuse(problems: list[str], *, about: str) -> None:
         raise BadInput(f"{about}: {'; '.join(problems)}.")
 
 
-def check_name(what: str, name: object, known: Iterable[str]) -> None:
-    """Refuse a name that is not known; the message lists the known ones and suggests the nearest.
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question with the nearest known word, to follow a full stop; "" if none is near."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
-    what  what the name is of: "target", "form"
-    """
+
+def check_name(what: str, name: object, known: Iterable[str]) -> None:
+    """Refuse a name of a `what` that is not known; list the known ones, and suggest the nearest."""
     names = list(known)
     if isinstance(name, str) and name in names:
         return
-    close = difflib.get_close_matches(str(name), names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(str(name), names)
     raise BadInput(f"Unknown {what} {name!r}; use one of {', '.join(names)}.{hint}")
 
 
 def in_words(error: Exception) -> str:
     """Return one line about an error of the user's or of the disk."""
     if isinstance(error, OSError):
-        where = f" {error.filename}" if error.filename else ""
-        return f"cannot use{where}: {error.strerror or error}."
+        reason = error.strerror or str(error)
+        return f"cannot use {error.filename}: {reason}." if error.filename else f"{reason}."
     return str(error)
 
 

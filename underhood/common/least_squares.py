@@ -1,14 +1,12 @@
 """Damped steps downhill: the one loop behind every second-order fit of the package.
 
 A fit is at a *point*, any object with a number `cost`. `linearise(point)` returns a function of the
-damping μ. That function returns the point one step further, or None if there is no such step. A
-trial of lower cost becomes the next point, and μ is divided by `factor`. Otherwise μ is multiplied
-by `factor`, and the step from the same point is tried again. As μ → 0 the steps are those of
-Gauss–Newton (or Newton); as μ → ∞ they are short steps along the gradient.
-
-What is solved for a step differs from fit to fit: full least squares, variable projection with
-Kaufman's Jacobian, Newton steps with blocks eliminated. SciPy's and Optimistix's solvers choose
-that part themselves, so they do not serve all fits. All fits share this loop.
+damping μ, which returns the point one step further, or None if there is no such step. A trial of
+lower cost becomes the next point, and μ is divided by `factor`. Otherwise μ is multiplied by it,
+and the step is tried again. As μ → 0 the steps are those of Gauss–Newton (or Newton); as μ → ∞ they
+are short steps along the gradient. What is solved for a step differs from fit to fit (full least
+squares, variable projection, Newton steps with blocks eliminated). SciPy's and Optimistix's solvers
+choose that part themselves, so they do not serve all fits.
 """
 
 import itertools

@@ -23,35 +23,32 @@ def is_number(value: Any) -> bool:  # Any: see above
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def whole_problems(*, least: int = 1, most: int | None = None, **values: Any) -> list[str]:  # Any
+def whole_problems(*, least: int = 1, most: float = math.inf, **values: Any) -> list[str]:  # Any
     """List what stops the named values from being whole numbers from `least` to `most`."""
-    wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
+    wanted = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
     return [
         f"{name} is {value!r}; give a whole number {wanted}"
         for name, value in values.items()
-        if not is_whole(value) or not least <= value <= (math.inf if most is None else most)
+        if not is_whole(value) or not least <= value <= most
     ]
 
 
 def number_problems(
     *,
     least: float = 0.0,
-    most: float | None = None,
+    most: float = math.inf,
     above: bool = False,
     **values: Any,  # Any: see above
 ) -> list[str]:
-    """List what stops the named values from being finite numbers from `least` to `most`.
-
-    above  `least` itself is refused too
-    """
+    """List what stops the named values from being finite, from (or `above`) `least` to `most`."""
     start = f"above {least:g}" if above else f"of at least {least:g}"
-    wanted = start if most is None else f"from {least:g} to {most:g}"
+    wanted = start if most == math.inf else f"from {least:g} to {most:g}"
     return [
         f"{name} is {value!r}; give a number {wanted}"
         for name, value in values.items()
         if not is_number(value)
         or not math.isfinite(value)
-        or not least <= value <= (math.inf if most is None else most)
+        or not least <= value <= most
         or (above and value == least)
     ]
 

@@ -3,8 +3,15 @@
 from pathlib import Path
 from typing import NamedTuple
 
+# Gives NumPy the type bfloat16; comes with JAX.
+import ml_dtypes
 import numpy as np
 import safetensors
+
+from underhood.common.files import irregular_kind
+
+# Types that our layers do not compute in; every such number is a float32 too.
+WIDENED = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 class Tensors(NamedTuple):
@@ -19,19 +26,37 @@ class UnreadableTensors(ValueError):
 
 
 def read_tensors(path: Path) -> Tensors:
-    """Read all arrays and the metadata of a file."""
+    """Read all arrays and the metadata of a file; float16 and bfloat16 become float32."""
+    # Opening a pipe would wait for somebody to write.
+    kind = irregular_kind(path, follow=True)
+    if kind is not None and not path.is_dir():
+        raise UnreadableTensors(f"it is {kind}")
     # The system's message names the file and the reason; safetensors' does not.
     path.open("rb").close()
     try:
         with safetensors.safe_open(path, "np") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: read_array(file, name) for name in file.keys()}  # noqa: SIM118
             return Tensors(arrays, file.metadata() or {})
+    except UnreadableTensors:
+        raise
     except OSError:
         raise
     except Exception as error:
         # Whatever a damaged header makes the parser raise, the file is what is wrong.
         detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise UnreadableTensors(detail) from None
+
+
+def read_array(file: safetensors.safe_open, name: str) -> np.ndarray:
+    """Read one array in a type that our layers know."""
+    try:
+        array = file.get_tensor(name)
+    except (AttributeError, TypeError):
+        # NumPy lacks the type.
+        kind = file.get_slice(name).get_dtype()
+        problem = f"{name} holds {kind} numbers; convert them to F32"
+        raise UnreadableTensors(problem) from None
+    return array.astype(np.float32) if array.dtype in WIDENED else array
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
