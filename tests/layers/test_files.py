@@ -13,7 +13,7 @@ from refusals import refused
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.layers.files.storage import read
+from underhood.layers.files import read
 
 pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
 
@@ -158,3 +158,28 @@ def test_no_cut_or_flipped_byte_gets_past_as_a_traceback(tmp_path) -> None:
             assert "\n" not in str(error)
             refused += 1
     assert refused > 100
+
+
+def test_paths_that_are_none(tmp_path) -> None:
+    layer = LAYERS["gated"]
+    for path in (None, 3, b"bytes", layer):
+        for use in (uh.load, lambda path: uh.save(path, layer)):
+            with refused(f"A path is a string or a pathlib.Path, not a {type(path).__name__}"):
+                use(path)
+    with refused(f"The output {tmp_path} is a folder; name a regular file"):
+        uh.save(tmp_path, layer)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_without_numbers_is_refused(tmp_path) -> None:
+    path = tmp_path / "a.safetensors"
+    built = uh.compile(attention(2), "lstm", order=1)
+    for value in ("NaN", "Infinity", "-Infinity"):
+        uh.save(path, built)
+        with safetensors.safe_open(path, "np") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata()
+        metadata["settings"] = json.dumps({"epsilon": float(value)})
+        safetensors.numpy.save_file(tensors, path, metadata)
+        with refused(f"its metadata holds {value}, which is no number"):
+            uh.load(path)

@@ -1,6 +1,7 @@
 """What layers refuse, and that one line says why."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import layer_cases as cases
 import numpy as np
@@ -20,6 +21,25 @@ def test_wrong_input_shapes_are_refused(name, shape, unhooked):
     for run in (parallel, uh.stream, eqx.filter_jit(parallel)):
         with refused(f"[time, 3] … jax.vmap … {shape}"):
             run(layer, jnp.ones(shape))
+
+
+@every_layer
+def test_wrong_steps_are_refused(name, unhooked):
+    layer = make(name)
+    state, x = layer.initial_state(), jnp.ones(D_IN)
+    longer = jax.tree.map(lambda part: jnp.ones((*part.shape, 2), part.dtype), state)
+    for step in (layer.step, jax.jit(layer.step)):
+        for shape in ((D_IN + 1,), (D_IN - 1,), (1, D_IN), ()):
+            with refused(f"{type(layer).__name__}.step takes one token [3] … {shape}"):
+                step(state, jnp.ones(shape))
+        with refused(f"{type(layer).__name__}.step takes a state of shape … initial_state()"):
+            step(longer, x)
+    for token in ([1.0, 2.0, 3.0], None, "abc", 1.0):
+        with refused(f"step takes a NumPy or JAX array, not a {type(token).__name__}"):
+            layer.step(state, token)
+    for wrong in (None, (state, state), jnp.ones(77)):
+        with refused("takes a state of shape … initial_state()"):
+            layer.step(wrong, x)
 
 
 def W(*shape):
@@ -73,7 +93,9 @@ REFUSED = {
     "D holds int64 … astype(float)": gated_with(D=np.ones((2, 6), int)),
     "decay holds int64 … astype(float)": gated_with(decay=np.ones(5, int)),
     "D holds bool": gated_with(D=np.ones((2, 6), bool)),
-    "D holds complex128": gated_with(D=W(2, 6) * 1j),
+    "D holds complex128 … real … separate rows … np.concatenate([W.real, W.imag])": gated_with(
+        D=W(2, 6) * 1j
+    ),
     "D holds Python objects": gated_with(D=np.ones((2, 6), object)),
     "GRU … b_h is a list … array": gru_with(b_h=[0.0] * 5),
     "decay is a list … array": gated_with(decay=[1.0] * 5),

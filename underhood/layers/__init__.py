@@ -1,16 +1,13 @@
 """What can compute: linear attention, gated RNNs, LRU, LSTM, GRU, Mamba, the linear recurrence."""
 
-from underhood.common.errors import BadInput
 from underhood.layers.attention import LinearAttention, MultiHead
 from underhood.layers.base.layer import Layer, parameter_count, stream
 from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.batches import batch_outputs, last_outputs
-from underhood.layers.files.storage import load, save
-from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN
+from underhood.layers.files import load, save
+from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN, SideGatedRNN
 from underhood.layers.gru import GRU
 from underhood.layers.lru import LRU, LRUInOut, LRUInOutMLP
 from underhood.layers.lstm import LSTM
-from underhood.layers.mamba import Mamba
-from underhood.layers.mamba_block import MambaBlock
-from underhood.layers.side_gated_rnn import SideGatedRNN
+from underhood.layers.mamba import Mamba, MambaBlock
 from underhood.layers.stack import Affine, Stack

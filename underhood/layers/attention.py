@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
 from underhood.common.errors import BadInput
+from underhood.layers.base import recurrence
 from underhood.layers.base.layer import Layer, Size, axis_size, gaussian, zeros
-from underhood.layers.base.recurrence import CHUNK, linear_recurrence, toeplitz
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 
 
@@ -105,7 +105,7 @@ class LinearAttention(Layer):
     def step(
         self, state: Float[Array, "d_v d_k"], x: Token
     ) -> tuple[Float[Array, "d_v d_k"], Output]:
-        self.check_token(x)
+        self.check_step(state, x)
         value, key, query = self.project(x)
         decay = self.decay
         kept = state if decay is None else jnp.asarray(decay)[:, None] * state
@@ -197,7 +197,7 @@ class MultiHead(Layer):
         return tuple(head.initial_state() for head in self.heads)
 
     def step(self, state: tuple[Array, ...], x: Token) -> tuple[tuple[Array, ...], Output]:
-        self.check_token(x)
+        self.check_step(state, x)
         if self.alike:
             states, outputs = jax.vmap(lambda head, memory: head.step(memory, x))(
                 self.stacked(), jnp.stack(state)
@@ -214,35 +214,30 @@ def causal_attention(
     queries: Float[Array, "time d_k"],
     decay: Weight | None,
     *,
-    chunk: int = CHUNK,
+    chunk: int = recurrence.CHUNK,
     backend: str | None = None,
 ) -> Float[Array, "time d_v"]:
     """Compute Eq. 1 in O(T): quadratic inside chunks, the memory carried between them."""
     time, d_v = values.shape
     d_k = keys.shape[1]
     chunk = min(chunk, max(time, 1))
-    blocks = -(-time // chunk)
-
-    def split(array: Array) -> Array:
-        padded = jnp.pad(array, ((0, blocks * chunk - time), (0, 0)))
-        return padded.reshape(blocks, chunk, array.shape[1])
-
-    values, keys, queries = split(values), split(keys), split(queries)
+    values, keys, queries = (recurrence.in_chunks(part, chunk) for part in (values, keys, queries))
+    blocks = len(values)
     scores = jnp.tril(jnp.einsum("btk,bsk->bts", queries, keys))
     if decay is None:
         local = jnp.einsum("bts,bsv->btv", scores, values)
         written = jnp.einsum("bsv,bsk->bvk", values, keys)
         fading, faded = jnp.ones((d_v,), values.dtype), jnp.ones((chunk, d_v), values.dtype)
     else:
-        matrix, faded = toeplitz(jnp.asarray(decay), chunk)
+        matrix, faded = recurrence.toeplitz(jnp.asarray(decay), chunk)
         local = jnp.einsum("bts,tsv,bsv->btv", scores, matrix, values)
         written = jnp.einsum("sv,bsv,bsk->bvk", matrix[-1], values, keys)
         fading = faded[-1]
     if blocks <= 1:
-        return local.reshape(blocks * chunk, d_v)[:time]
-    memory = linear_recurrence(
+        return recurrence.out_of_chunks(local, time)
+    memory = recurrence.linear_recurrence(
         jnp.repeat(fading, d_k), written.reshape(blocks, d_v * d_k), backend=backend
     )
     entering = jnp.pad(memory, ((1, 0), (0, 0)))[:-1].reshape(blocks, d_v, d_k)
     earlier = faded * jnp.einsum("bvk,btk->btv", entering, queries)
-    return (local + earlier).reshape(blocks * chunk, d_v)[:time]
+    return recurrence.out_of_chunks(local + earlier, time)

@@ -17,14 +17,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
 from underhood.layers.attention import LinearAttention, MultiHead
-from underhood.layers.base.recurrence import unrolled
+from underhood.layers.base.recurrence import run_loop
 from underhood.layers.base.recurrent import RecurrentLayer
-from underhood.layers.gated_rnn import BilinearGates
+from underhood.layers.gated_rnn import BilinearGates, SideGatedRNN
 from underhood.layers.gru import GRU
 from underhood.layers.lstm import LSTM
-from underhood.layers.mamba import Mamba
-from underhood.layers.mamba_block import MambaBlock
-from underhood.layers.side_gated_rnn import SideGatedRNN
+from underhood.layers.mamba import Mamba, MambaBlock
 from underhood.layers.stack import Stack
 
 # A layer of ours or of somebody else: any function from one sequence to one sequence.
@@ -47,7 +45,7 @@ def last_outputs(layer: SequenceMap, xs: Inputs, *, backend: str | None = None) 
 
 
 def by_token(function: Callable[[Array], Array], array: Array) -> Array:
-    """Apply a function of [tokens, d] to an array [time, batch, d]."""
+    """Apply a function of [tokens, d] to an array [time, batch, d] or [batch, d]."""
     flat = function(array.reshape(-1, array.shape[-1]))
     return flat.reshape(*array.shape[:-1], flat.shape[-1])
 
@@ -107,8 +105,7 @@ def _(layer: LSTM, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
         return (h, c), h
 
     nothing = jnp.zeros((xs.shape[0], n), entering.dtype)
-    turns = unrolled(len(entering), backend)
-    return time_first(jax.lax.scan(step, (nothing, nothing), entering, unroll=turns)[1])
+    return time_first(run_loop(step, (nothing, nothing), entering, backend))
 
 
 @batch_outputs.register
@@ -126,30 +123,20 @@ def _(layer: GRU, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
         return h, h
 
     nothing = jnp.zeros((xs.shape[0], n), entering.dtype)
-    turns = unrolled(len(entering), backend)
-    return time_first(jax.lax.scan(step, nothing, entering, unroll=turns)[1])
+    return time_first(run_loop(step, nothing, entering, backend))
 
 
-def before_last_layer(
-    stack: Stack, xs: Inputs, backend: str | None
-) -> Float[Array, "batch time hidden"]:
-    """Run many sequences through a stack's embedding and all but its last layer."""
-    stack.check_precision()
-    xs = xs if stack.embed is None else by_token(stack.embed, xs)
-    for layer in stack.layers[:-1]:
-        xs = batch_outputs(layer, xs, backend=backend)
-    return xs
-
-
-@batch_outputs.register
-def _(layer: Stack, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
-    below = before_last_layer(layer, xs, backend)
-    outputs = batch_outputs(layer.layers[-1], below, backend=backend)
+def stack_outputs(
+    which: Callable[..., Array], layer: Stack, xs: Inputs, *, backend: str | None = None
+) -> Float[Array, "batch *time d_out"]:
+    """Return all outputs of a stack or the last ones, as `which` does for its last layer."""
+    layer.check_precision()
+    xs = xs if layer.embed is None else by_token(layer.embed, xs)
+    for below in layer.layers[:-1]:
+        xs = batch_outputs(below, xs, backend=backend)
+    outputs = which(layer.layers[-1], xs, backend=backend)
     return outputs if layer.readout is None else by_token(layer.readout, outputs)
 
 
-@last_outputs.register
-def _(layer: Stack, xs: Inputs, *, backend: str | None = None) -> LastOutputs:
-    below = before_last_layer(layer, xs, backend)
-    outputs = last_outputs(layer.layers[-1], below, backend=backend)
-    return outputs if layer.readout is None else layer.readout(outputs)
+batch_outputs.register(Stack, partial(stack_outputs, batch_outputs))
+last_outputs.register(Stack, partial(stack_outputs, last_outputs))

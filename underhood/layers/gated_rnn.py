@@ -1,11 +1,13 @@
-"""Gated RNN (Eq. 2): h_t = λ⊙h_{t−1} + g_in(x_t), y_t = D g_out(h_t).
+"""Gated RNN (Eq. 2), h_t = λ⊙h_{t−1} + g_in(x_t), y_t = D g_out(h_t); and with a side gate.
 
 W_in_m, W_in_x    input gate    [hidden, d_in + 1]  g_in(x)  = (W_in_m [x;1]) ⊙ (W_in_x [x;1])
 decay             λ             [hidden]            stored as ν, λ = exp(−exp ν)
 W_out_m, W_out_x  output gate   [gated, hidden]     g_out(h) = (W_out_m h) ⊙ (W_out_x h)
 D                 readout       [d_out, gated]
+W_side            side gate     [hidden, d_in]      y_t = D((W_side x_t) ⊙ h_t) (Appendix A.2)
 
 The output at t reads the state that x_t has already entered; the paper's Eq. 2 is one step late.
+With side gating D is [d_out, hidden], no constant is appended, and no neuron passes the query on.
 """
 
 import equinox as eqx
@@ -16,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from underhood.common.arrays import Weight
 from underhood.common.decay import nu_from_decay
 from underhood.layers.base.layer import Size, append_one, axis_size, bilinear, gaussian
-from underhood.layers.base.recurrence import unrolled
+from underhood.layers.base.recurrence import run_loop
 from underhood.layers.base.recurrent import DiagonalLayer, RecurrentLayer, Written
 
 
@@ -38,11 +40,9 @@ class BilinearGates(RecurrentLayer):
         missing = self.W_in_m.shape[1] == 0
         return ["W_in_m and W_in_x need a last column for the constant 1"] if missing else []
 
-    def gate_in(self, us: Float[Array, "*time d_in"]) -> Written:
+    def write(self, us: Float[Array, "*time d_in"]) -> Written:
         """Return g_in; the constant 1 is appended here."""
         return bilinear(self.W_in_m, self.W_in_x, append_one(jnp.asarray(us)))
-
-    write = gate_in
 
     def read(self, states: Written, us: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
         return bilinear(self.W_out_m, self.W_out_x, states) @ self.D.T
@@ -124,6 +124,42 @@ class DenseGatedRNN(BilinearGates):
             state = self.carry(state) + now
             return state, state
 
-        nothing = jnp.zeros(written.shape[1:], written.dtype)
-        turns = unrolled(len(written), backend)
-        return jax.lax.scan(advance, nothing, written, unroll=turns)[1]
+        return run_loop(advance, jnp.zeros(written.shape[1:], written.dtype), written, backend)
+
+
+class SideGatedRNN(DiagonalLayer):
+    """A diagonal linear recurrence between an input gate and a gate on the side."""
+
+    W_in_m: Float[Weight, "hidden d_in"]
+    W_in_x: Float[Weight, "hidden d_in"]
+    nu: Float[Weight, " hidden"]
+    W_side: Float[Weight, "hidden d_in"]
+    D: Float[Weight, "d_out hidden"]
+
+    d_in = axis_size("W_in_m", 1)
+    d_out = axis_size("D", 0)
+    gate_width = axis_size("W_side", 0)
+
+    def __init__(self, *, W_in_m: Weight, W_in_x: Weight, decay: Weight, W_side: Weight, D: Weight):
+        self.W_in_m, self.W_in_x = W_in_m, W_in_x
+        self.nu = nu_from_decay(decay, about="SideGatedRNN")
+        self.W_side, self.D = W_side, D
+
+    @classmethod
+    def init(cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray) -> "SideGatedRNN":
+        """Draw weights from N(0, 1/fan-in) and λ uniformly from (0, 1)."""
+        decay_key, *keys = jax.random.split(key, 5)
+        return cls(
+            W_in_m=gaussian(keys[0], hidden, d_in),
+            W_in_x=gaussian(keys[1], hidden, d_in),
+            decay=jax.random.uniform(decay_key, (hidden,)),
+            W_side=gaussian(keys[2], hidden, d_in),
+            D=gaussian(keys[3], d_out, hidden),
+        )
+
+    def write(self, us: Float[Array, "*time d_in"]) -> Written:
+        """Return g_in."""
+        return bilinear(self.W_in_m, self.W_in_x, us)
+
+    def read(self, states: Written, us: Float[Array, "*time d_in"]) -> Float[Array, "*time d_out"]:
+        return ((us @ self.W_side.T) * states) @ self.D.T

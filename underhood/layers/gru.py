@@ -11,11 +11,11 @@ r⊙(V_h h); the two agree when r is constant or V_h is diagonal.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.layers.base.layer import Layer, axis_size, random_gates, zeros
-from underhood.layers.base.shapes import Token
+from underhood.layers.base.shapes import State, Token
 
 
 class GRU(Layer):
@@ -39,13 +39,11 @@ class GRU(Layer):
         """Draw matrices from N(0, 1/fan-in); biases are zero."""
         return cls(**random_gates(key, "rhz", d_in=d_in, hidden=hidden))
 
-    def initial_state(self) -> Float[Array, " hidden"]:
+    def initial_state(self) -> State:
         return zeros(self.neurons, like=self.U_r)
 
-    def step(
-        self, state: Float[Array, " hidden"], x: Token
-    ) -> tuple[Float[Array, " hidden"], Float[Array, " hidden"]]:
-        self.check_token(x)
+    def step(self, state: State, x: Token) -> tuple[State, State]:
+        self.check_step(state, x)
         r = jax.nn.sigmoid(self.U_r @ x + self.V_r @ state + self.b_r)
         candidate = jnp.tanh(self.U_h @ x + self.V_h @ (r * state) + self.b_h)
         z = jax.nn.sigmoid(self.U_z @ x + self.V_z @ state + self.b_z)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray
 from underhood.common.arrays import Weight
 from underhood.common.decay import nu_from_decay
 from underhood.layers.base.layer import Size, axis_size, gaussian, zeros
-from underhood.layers.base.recurrent import DiagonalLayer
+from underhood.layers.base.recurrent import DiagonalLayer, RecurrentLayer
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
@@ -34,13 +34,14 @@ ACTIVATIONS = {
 class AbstractLRU(DiagonalLayer):
     """The complex recurrence of all three, between a gate before it and a gate after it."""
 
-    theta_log: eqx.AbstractVar[Float[Weight, " hidden"]]
-    gamma_log: eqx.AbstractVar[Float[Weight, " hidden"]]
-    B_re: eqx.AbstractVar[Float[Weight, "hidden u"]]
-    B_im: eqx.AbstractVar[Float[Weight, "hidden u"]]
-    C_re: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
-    C_im: eqx.AbstractVar[Float[Weight, "mixed hidden"]]
-    D: eqx.AbstractVar[Float[Weight, "mixed u"]]
+    nu: Float[Weight, " hidden"]
+    theta_log: Float[Weight, " hidden"]
+    gamma_log: Float[Weight, " hidden"]
+    B_re: Float[Weight, "hidden u"]
+    B_im: Float[Weight, "hidden u"]
+    C_re: Float[Weight, "mixed hidden"]
+    C_im: Float[Weight, "mixed hidden"]
+    D: Float[Weight, "mixed u"]
 
     @abstractmethod
     def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
@@ -64,22 +65,41 @@ class AbstractLRU(DiagonalLayer):
         return jax.lax.complex(real, real)
 
 
-class LRU(AbstractLRU):
-    """The linear recurrent unit: a gated linear unit after the recurrence."""
+class GluBefore(RecurrentLayer):
+    """u = σ(W_in_m x) ⊙ (W_in_x x)."""
 
-    nu: Float[Weight, " hidden"]
-    theta_log: Float[Weight, " hidden"]
-    gamma_log: Float[Weight, " hidden"]
-    B_re: Float[Weight, "hidden d_in"]
-    B_im: Float[Weight, "hidden d_in"]
-    C_re: Float[Weight, "mixed hidden"]
-    C_im: Float[Weight, "mixed hidden"]
-    D: Float[Weight, "mixed d_in"]
+    W_in_m: Float[Weight, "u d_in"]
+    W_in_x: Float[Weight, "u d_in"]
+
+    def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
+        return glu(self.W_in_m, self.W_in_x, xs)
+
+
+class MLPBefore(RecurrentLayer):
+    """The weights of u = W_in_2 φ(W_in_1 x)."""
+
+    W_in_1: Float[Weight, "hidden_in d_in"]
+    W_in_2: Float[Weight, "u hidden_in"]
+
+
+class GluAfter(AbstractLRU):
+    """The recurrence, and then y = σ(W_m ỹ) ⊙ (W_x ỹ)."""
+
     W_m: Float[Weight, "d_out mixed"]
     W_x: Float[Weight, "d_out mixed"]
 
+    d_out = axis_size("W_m", 0)
+
+    def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
+        return glu(self.W_m, self.W_x, mixed)
+
+
+# Fields are those of the last base first, so that weights stand in the order in which x meets them.
+class LRU(GluAfter):
+    """The linear recurrent unit: a gated linear unit after the recurrence."""
+
     d_in = axis_size("B_re", 1)
-    d_out = gate_width = axis_size("W_m", 0)
+    gate_width = axis_size("W_m", 0)
 
     @classmethod
     def init(
@@ -93,28 +113,11 @@ class LRU(AbstractLRU):
     def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time d_in"]:
         return jnp.asarray(xs)
 
-    def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
-        return glu(self.W_m, self.W_x, mixed)
 
-
-class LRUInOut(AbstractLRU):
+class LRUInOut(GluAfter, GluBefore):
     """An LRU with a gated linear unit before the recurrence too (the paper's LRU In+Out)."""
 
-    W_in_m: Float[Weight, "u d_in"]
-    W_in_x: Float[Weight, "u d_in"]
-    nu: Float[Weight, " hidden"]
-    theta_log: Float[Weight, " hidden"]
-    gamma_log: Float[Weight, " hidden"]
-    B_re: Float[Weight, "hidden u"]
-    B_im: Float[Weight, "hidden u"]
-    C_re: Float[Weight, "mixed hidden"]
-    C_im: Float[Weight, "mixed hidden"]
-    D: Float[Weight, "mixed u"]
-    W_m: Float[Weight, "d_out mixed"]
-    W_x: Float[Weight, "d_out mixed"]
-
     d_in = axis_size("W_in_m", 1)
-    d_out = axis_size("W_m", 0)
     gate_width = Size(lambda self: self.W_in_m.shape[0] + self.W_m.shape[0])
 
     @classmethod
@@ -122,35 +125,13 @@ class LRUInOut(AbstractLRU):
         cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray, max_phase: float = 2 * np.pi
     ) -> "LRUInOut":
         """Draw weights as LRU does; the input gate has as many outputs as the layer has inputs."""
-        core_key, *keys = jax.random.split(key, 5)
-        return cls(
-            W_in_m=gaussian(keys[0], d_in, d_in),
-            W_in_x=gaussian(keys[1], d_in, d_in),
-            **random_recurrence(d_in, hidden, d_out, max_phase, core_key),
-            W_m=gaussian(keys[2], d_out, d_out),
-            W_x=gaussian(keys[3], d_out, d_out),
-        )
-
-    def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
-        return glu(self.W_in_m, self.W_in_x, xs)
-
-    def after(self, mixed: Float[Array, "*time mixed"]) -> Float[Array, "*time d_out"]:
-        return glu(self.W_m, self.W_x, mixed)
+        gates = ("W_in_m", "W_in_x", "W_m", "W_x")
+        return cls(**random_in_out(gates, d_in, hidden, d_out, max_phase, key))
 
 
-class LRUInOutMLP(AbstractLRU):
+class LRUInOutMLP(AbstractLRU, MLPBefore):
     """LRU In+Out with each gate replaced by a one-hidden-layer MLP of as many parameters."""
 
-    W_in_1: Float[Weight, "hidden_in d_in"]
-    W_in_2: Float[Weight, "u hidden_in"]
-    nu: Float[Weight, " hidden"]
-    theta_log: Float[Weight, " hidden"]
-    gamma_log: Float[Weight, " hidden"]
-    B_re: Float[Weight, "hidden u"]
-    B_im: Float[Weight, "hidden u"]
-    C_re: Float[Weight, "mixed hidden"]
-    C_im: Float[Weight, "mixed hidden"]
-    D: Float[Weight, "mixed u"]
     W_out_1: Float[Weight, "hidden_out mixed"]
     W_out_2: Float[Weight, "d_out hidden_out"]
     activation: str = eqx.field(static=True, default="relu")
@@ -176,15 +157,9 @@ class LRUInOutMLP(AbstractLRU):
         activation: str = "relu",
     ) -> "LRUInOutMLP":
         """Draw weights as LRUInOut does: an MLP d → d → d has the 2d² parameters of a gate."""
-        core_key, *keys = jax.random.split(key, 5)
-        return cls(
-            W_in_1=gaussian(keys[0], d_in, d_in),
-            W_in_2=gaussian(keys[1], d_in, d_in),
-            **random_recurrence(d_in, hidden, d_out, max_phase, core_key),
-            W_out_1=gaussian(keys[2], d_out, d_out),
-            W_out_2=gaussian(keys[3], d_out, d_out),
-            activation=activation,
-        )
+        gates = ("W_in_1", "W_in_2", "W_out_1", "W_out_2")
+        weights = random_in_out(gates, d_in, hidden, d_out, max_phase, key)
+        return cls(**weights, activation=activation)
 
     def enter(self, xs: Float[Array, "*time d_in"]) -> Float[Array, "*time u"]:
         return ACTIVATIONS[self.activation](xs @ self.W_in_1.T) @ self.W_in_2.T
@@ -196,6 +171,16 @@ class LRUInOutMLP(AbstractLRU):
 def glu(W_m: Weight, W_x: Weight, xs: Float[Array, "*time d"]) -> Float[Array, "*time gated"]:
     """Return the gated linear unit σ(W_m x) ⊙ (W_x x)."""
     return jax.nn.sigmoid(xs @ W_m.T) * (xs @ W_x.T)
+
+
+def random_in_out(
+    gates: tuple[str, ...], d_in: int, hidden: int, d_out: int, max_phase: float, key: PRNGKeyArray
+) -> dict[str, Array]:
+    """Draw two square matrices before a random recurrence and two after it."""
+    core_key, *keys = jax.random.split(key, 5)
+    sizes = zip(gates, keys, (d_in, d_in, d_out, d_out), strict=True)
+    weights = {name: gaussian(gate_key, size, size) for name, gate_key, size in sizes}
+    return weights | random_recurrence(d_in, hidden, d_out, max_phase, core_key)
 
 
 def random_recurrence(
@@ -214,4 +199,20 @@ def random_recurrence(
         "C_re": gaussian(keys[4], mixed, hidden),
         "C_im": gaussian(keys[5], mixed, hidden),
         "D": gaussian(keys[6], mixed, u),
+    }
+
+
+def real_recurrence(decay: np.ndarray, B: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the weights of h = λh + Bu, ỹ = h, with real λ."""
+    n = len(decay)
+    return {
+        "nu": np.asarray(nu_from_decay(decay, about="LRU")),
+        # exp(−100) is a phase that is zero to the last bit.
+        "theta_log": np.full(n, -100.0),
+        "gamma_log": np.zeros(n),
+        "B_re": B,
+        "B_im": np.zeros_like(B),
+        "C_re": np.eye(n),
+        "C_im": np.zeros((n, n)),
+        "D": np.zeros((n, B.shape[1])),
     }

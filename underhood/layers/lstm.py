@@ -11,13 +11,13 @@ U [hidden, d_in], V [hidden, hidden], b [hidden]; h and c on the right are the p
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.layers.base.layer import Layer, axis_size, random_gates, zeros
-from underhood.layers.base.shapes import Output, Token
+from underhood.layers.base.shapes import Output, State, Token
 
-LSTMState = tuple[Float[Array, " hidden"], Float[Array, " hidden"]]
+LSTMState = tuple[State, State]
 
 
 class LSTM(Layer):
@@ -48,7 +48,7 @@ class LSTM(Layer):
         return (zeros(self.neurons, like=self.U_f),) * 2
 
     def step(self, state: LSTMState, x: Token) -> tuple[LSTMState, Output]:
-        self.check_token(x)
+        self.check_step(state, x)
         h, c = state
         f = jax.nn.sigmoid(self.U_f @ x + self.V_f @ h + self.b_f)
         candidate = jnp.tanh(self.U_c @ x + self.V_c @ h + self.b_c)

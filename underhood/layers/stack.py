@@ -143,7 +143,7 @@ class Stack(Layer):
 
     def step(self, state: tuple[PyTree, ...], x: Token) -> tuple[tuple[PyTree, ...], Output]:
         self.check_precision()
-        self.check_token(x)
+        self.check_step(state, x)
         x = x if self.embed is None else self.embed(x)
         states = []
         for layer, before in zip(self.layers, state, strict=True):

@@ -63,22 +63,32 @@ class Layer(eqx.Module):
 
     def check_sequence(self, xs: Weight) -> None:
         """Refuse anything but one sequence of tokens of the right size."""
-        if not isinstance(xs, Weight):
-            kind = type(xs).__name__
-            raise BadInput(f"{type(self).__name__} takes a NumPy or JAX array, not a {kind}.")
+        self.check_array(xs, "")
         if xs.ndim != 2 or xs.shape[1] != self.d_in:
             raise BadInput(
                 f"{type(self).__name__} takes one sequence [time, {self.d_in}] but got shape "
                 f"{tuple(xs.shape)}; for a batch call jax.vmap(layer)."
             )
 
-    def check_token(self, x: Weight) -> None:
-        """Refuse anything but one token of the right size."""
+    def check_step(self, state: PyTree, x: Weight) -> None:
+        """Refuse anything but a state as the layer makes it and one token of the right size."""
+        self.check_array(x, ".step")
         if jnp.shape(x) != (self.d_in,):
             raise BadInput(
                 f"{type(self).__name__}.step takes one token [{self.d_in}] but got shape "
                 f"{jnp.shape(x)}; for a batch call jax.vmap(layer.step)."
             )
+        given, wanted = shapes_of(state), shapes_of(self.initial_state())
+        if given != wanted:
+            raise BadInput(
+                f"{type(self).__name__}.step takes a state of shape {wanted} but got {given}; "
+                "start with layer.initial_state()."
+            )
+
+    def check_array(self, value: Any, method: str) -> None:  # Any: whatever the caller gave
+        if not isinstance(value, Weight):
+            taker, kind = f"{type(self).__name__}{method}", type(value).__name__
+            raise BadInput(f"{taker} takes a NumPy or JAX array, not a {kind}.")
 
     # JAX keeps compiled functions by hash and equality. Equinox hashes and compares a layer by its
     # arrays, which have no hash. A layer never changes, so its identity serves where they do not.
@@ -121,6 +131,15 @@ class LayerMethod(eqx.Module):
         if not isinstance(other, LayerMethod):
             return False
         return self.layer is other.layer and self.function is other.function
+
+
+def shapes_of(state: PyTree) -> PyTree:
+    """Return a state with each array replaced by its shape; other things by their type's name."""
+    return jax.tree.map(
+        lambda leaf: tuple(leaf.shape) if isinstance(leaf, Weight) else type(leaf).__name__,
+        state,
+        is_leaf=lambda node: node is None,
+    )
 
 
 def stream(layer: Layer, xs: Tokens) -> Outputs:

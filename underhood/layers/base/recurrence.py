@@ -14,7 +14,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Inexact
+from jaxtyping import Array, Inexact, PyTree
 
 Decay = Inexact[Array, " n"] | Inexact[Array, "time *batch n"]
 States = Inexact[Array, "time *batch n"]
@@ -66,13 +66,20 @@ def best_form(constant: bool, time: int, backend: str) -> Form:
     return doubling if time <= CHUNK else chunkwise
 
 
-def unrolled(time: int, backend: str | None = None) -> int:
-    """Return how many tokens of a nonlinear recurrence one turn of its loop runs.
+def run_loop(
+    step: Callable[[PyTree, Array], tuple[PyTree, Array]],
+    initial: PyTree,
+    inputs: Inexact[Array, "time *batch n"],
+    backend: str | None = None,
+) -> Inexact[Array, "time *batch m"]:
+    """Run a recurrence that has no parallel form; return what `step` returns at all times.
 
-    An accelerator spends more on the turn of a loop than on a token. A CPU gains nothing and
-    compiles longer.
+    An accelerator spends more on the turn of a loop than on a token, so there a turn runs several.
+    A CPU gains nothing and compiles longer.
     """
-    return 1 if (backend or jax.default_backend()) == "cpu" else min(time, UNROLLED)
+    on_cpu = (backend or jax.default_backend()) == "cpu"
+    turns = 1 if on_cpu else min(len(inputs), UNROLLED)
+    return jax.lax.scan(step, initial, inputs, unroll=turns)[1]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -100,19 +107,13 @@ def constant_decay_jvp(
 
 def scan(decay: Decay, inputs: States, initial: HiddenState) -> States:
     """Run the definition as a compiled loop."""
-    if decay.ndim == 1:
 
-        def keep(state: Array, now: Array) -> tuple[Array, Array]:
-            state = decay * state + now
-            return state, state
-
-        return jax.lax.scan(keep, initial, inputs)[1]
-
-    def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        state = now[0] * state + now[1]
+    def step(state: Array, now: tuple[Array | None, Array]) -> tuple[Array, Array]:
+        state = (decay if now[0] is None else now[0]) * state + now[1]
         return state, state
 
-    return jax.lax.scan(step, initial, (jnp.broadcast_to(decay, inputs.shape), inputs))[1]
+    decays = None if decay.ndim == 1 else jnp.broadcast_to(decay, inputs.shape)
+    return jax.lax.scan(step, initial, (decays, inputs))[1]
 
 
 def associative(decay: Decay, inputs: States, initial: HiddenState) -> States:
@@ -139,34 +140,34 @@ def doubling(decay: Decay, inputs: States, initial: HiddenState) -> States:
     return states
 
 
-def beside(weights: Inexact[Array, "time n"], like: Array) -> Inexact[Array, "time *ones n"]:
-    """Shape weights [time, n] so that they multiply arrays [time, …, n]."""
-    return weights.reshape(weights.shape[0], *(1,) * (like.ndim - 2), weights.shape[1])
+def in_chunks(array: Array, chunk: int) -> Array:
+    """Turn [time, …] into [blocks, chunk, …], with zeros after the end."""
+    blocks = -(-len(array) // chunk)
+    padding = ((0, blocks * chunk - len(array)), *((0, 0),) * (array.ndim - 1))
+    return jnp.pad(array, padding).reshape(blocks, chunk, *array.shape[1:])
+
+
+def out_of_chunks(chunks: Array, time: int) -> Array:
+    """Undo `in_chunks`."""
+    return chunks.reshape(chunks.shape[0] * chunks.shape[1], *chunks.shape[2:])[:time]
 
 
 def chunkwise(decay: Decay, inputs: States, initial: HiddenState, chunk: int = CHUNK) -> States:
     """Run chunks in parallel as if each started from zero, then add what earlier ones leave."""
-    time, rest = inputs.shape[0], inputs.shape[1:]
-    blocks = -(-time // chunk)
-
-    def split(array: Array) -> Array:
-        padding = ((0, blocks * chunk - time), *((0, 0) for _ in rest))
-        return jnp.pad(array, padding).reshape(blocks, chunk, *rest)
-
     if decay.ndim > 1:
         # One decay matrix per chunk would take T·chunk·n numbers, so chunks go one by one.
         def advance(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             states = associative(now[0], now[1], state)
             return states[-1], states
 
-        states = jax.lax.scan(advance, initial, (split(decay), split(inputs)))[1]
-        return states.reshape(blocks * chunk, *rest)[:time]
+        chunks = in_chunks(decay, chunk), in_chunks(inputs, chunk)
+        return out_of_chunks(jax.lax.scan(advance, initial, chunks)[1], len(inputs))
     matrix, from_start = toeplitz(decay, chunk)
-    local = jnp.einsum("tsn,bs...n->bt...n", matrix, split(inputs))
+    local = jnp.einsum("tsn,bs...n->bt...n", matrix, in_chunks(inputs, chunk))
     leaving = associative(from_start[-1], local[:, -1], initial)
     entering = jnp.concatenate([initial[None], leaving[:-1]])
-    states = local + beside(from_start, inputs) * entering[:, None]
-    return states.reshape(blocks * chunk, *rest)[:time]
+    beside = from_start.reshape(chunk, *(1,) * (inputs.ndim - 2), inputs.shape[-1])
+    return out_of_chunks(local + beside * entering[:, None], len(inputs))
 
 
 def toeplitz(

@@ -55,7 +55,7 @@ class RecurrentLayer(Layer):
     def step(
         self, state: Inexact[Array, " hidden"], x: Token
     ) -> tuple[Inexact[Array, " hidden"], Output]:
-        self.check_token(x)
+        self.check_step(state, x)
         u = self.enter(x)
         state = self.carry(state) + self.write(u)
         return state, self.read(state, u)

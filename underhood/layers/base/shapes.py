@@ -15,11 +15,12 @@ from jaxtyping import Array, Float
 
 from underhood.common.arrays import array_problem
 
-# What goes into a layer and comes out of it: a sequence, or one token.
+# What goes into a layer and comes out of it, a sequence or one token; and what most layers keep.
 Tokens = Float[Array, "time d_in"]
 Outputs = Float[Array, "time d_out"]
 Token = Float[Array, " d_in"]
 Output = Float[Array, " d_out"]
+State = Float[Array, " hidden"]
 
 
 def problems_of(module: eqx.Module) -> list[str]:

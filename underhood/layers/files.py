@@ -1,39 +1,35 @@
-"""Layers on disk: one safetensors file, what is inside as JSON in its metadata, no code.
+"""Layers in files, and what a file holds in rows for people.
 
-A tensor's name is its path, `layers.0.U_f`. The metadata holds
-
-format    "underhood"      version  FORMAT_VERSION
-layer     {"kind": "GatedRNN", "fields": {"W_in_m": "tensor", …}}, nested where layers are
-roles     [["memory", "kv[0,1]"], …], one per neuron, or []
-settings  how the network was made
-
-A file without this metadata whose tensors are W_V, W_K and W_Q (and b_V, b_K, b_Q, decay if
-wanted) is read as a LinearAttention.
+A file is one safetensors file, with what is inside as JSON in its metadata, and no code. A tensor's
+name is its path, `layers.0.U_f`. The metadata holds `format`, `version`, `layer` (nested where
+layers are), `roles` (one per neuron, or none) and `settings` (how the network was made). A file
+without this metadata whose tensors are W_V, W_K and W_Q (and b_V, b_K, b_Q, decay if wanted) is
+read as a LinearAttention. docs/files.md is the reference of the format.
 """
 
 import dataclasses
 import json
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import numpy as np
 import safetensors.numpy
 
+from underhood.common.decay import decay_from_nu
 from underhood.common.errors import BadInput
 from underhood.common.files import Json, write_atomically
 from underhood.common.tensors import UnreadableTensors, read_tensors
 from underhood.layers.attention import LinearAttention, MultiHead
-from underhood.layers.base.layer import Layer
-from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN
+from underhood.layers.base.layer import Layer, parameter_count
+from underhood.layers.gated_rnn import DenseGatedRNN, GatedRNN, SideGatedRNN
 from underhood.layers.gru import GRU
 from underhood.layers.lru import LRU, LRUInOut, LRUInOutMLP
 from underhood.layers.lstm import LSTM
-from underhood.layers.mamba import Mamba
-from underhood.layers.mamba_block import MambaBlock
-from underhood.layers.side_gated_rnn import SideGatedRNN
+from underhood.layers.mamba import Mamba, MambaBlock
 from underhood.layers.stack import Affine, Stack
 
 FORMAT_VERSION = 1
@@ -73,7 +69,7 @@ def save(path: str | os.PathLike[str], what: Any) -> None:  # Any: a layer, or w
     }
     metadata = {"format": "underhood", "version": str(FORMAT_VERSION)}
     metadata |= {name: json.dumps(part) for name, part in parts.items()}
-    write_atomically(Path(path), safetensors.numpy.save(tensors, metadata))
+    write_atomically(path_of(path), safetensors.numpy.save(tensors, metadata))
 
 
 def load(path: str | os.PathLike[str]) -> Layer:
@@ -83,8 +79,9 @@ def load(path: str | os.PathLike[str]) -> Layer:
 
 def read(path: str | os.PathLike[str]) -> Contents:
     """Return the layer in a file with its roles and settings; refuse a bad file in one line."""
+    place = path_of(path)
     try:
-        tensors, metadata = read_tensors(Path(path))
+        tensors, metadata = read_tensors(place)
         if metadata.get("format") == "underhood":
             return contents_from(tensors, metadata)
         return Contents(attention_in(tensors), (), {})
@@ -94,6 +91,13 @@ def read(path: str | os.PathLike[str]) -> Contents:
         raise BadInput(f"{path} is not a readable safetensors file: {error}.") from None
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
+
+
+def path_of(path: Any) -> Path:  # Any: whatever the caller gave
+    """Return a path, or refuse what is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise BadInput(f"A path is a string or a pathlib.Path, not a {type(path).__name__}.")
+    return Path(path)
 
 
 def attention_in(tensors: TensorDict) -> LinearAttention:
@@ -118,7 +122,8 @@ def contents_from(tensors: TensorDict, metadata: dict[str, str]) -> Contents:
         )
     try:
         structure, roles, settings = (
-            json.loads(metadata[name]) for name in ("layer", "roles", "settings")
+            json.loads(metadata[name], parse_constant=refuse_constant)
+            for name in ("layer", "roles", "settings")
         )
         layer = put_together(structure, "", tensors, 0)
         named = tuple((str(kind), str(label)) for kind, label in roles)
@@ -134,6 +139,11 @@ def contents_from(tensors: TensorDict, metadata: dict[str, str]) -> Contents:
     if named and len(named) != layer.neurons:
         raise BadInput(f"it names {len(named)} roles for {layer.neurons} neurons.")
     return Contents(layer, named, settings)
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and infinity, which are no JSON."""
+    raise BadInput(f"its metadata holds {name}, which is no number.")
 
 
 # Any: JSON on the way out and in, and on the other side whatever a layer's field holds.
@@ -194,3 +204,48 @@ def put_together(
 
 def child_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def layer_facts(contents: Contents) -> Json:
+    """Return kind and sizes of the layer, and how it was made."""
+    layer = contents.layer
+    facts = {"kind": type(layer).__name__, "d_in": layer.d_in, "d_out": layer.d_out}
+    facts |= {"neurons": layer.neurons, "gate_outputs": layer.gate_width}
+    settings = {name: value for name, value in contents.settings.items() if value is not None}
+    return {**facts, "parameters": parameter_count(layer), **settings}
+
+
+def named_arrays(layer: Layer) -> list[tuple[str, np.ndarray]]:
+    """Return every array of a layer under its path, λ in place of ν."""
+    arrays: dict[str, np.ndarray] = {}
+    take_apart(layer, "", arrays)
+    return [
+        (f"{name[: -len('nu')]}decay", np.asarray(decay_from_nu(array)))
+        if name.split(".")[-1] == "nu"
+        else (name, array)
+        for name, array in arrays.items()
+    ]
+
+
+def array_rows(layer: Layer) -> list[Json]:
+    return [
+        {
+            "array": name,
+            "shape": "×".join(map(str, array.shape)) or "scalar",
+            "type": str(array.dtype),
+            "nonzero": int(np.count_nonzero(array)),
+            "smallest": float(array.min()) if array.size else None,
+            "largest": float(array.max()) if array.size else None,
+        }
+        for name, array in named_arrays(layer)
+    ]
+
+
+def role_rows(roles: tuple[tuple[str, str], ...]) -> list[Json]:
+    """Return a row per kind of role: how many neurons, and the first of them."""
+    first = dict(reversed(roles))
+    counts = Counter(kind for kind, _ in roles)
+    return [
+        {"role": kind, "neurons": count, "for example": first[kind]}
+        for kind, count in counts.items()
+    ]

@@ -1,1 +1,0 @@
-"""Layers in files, and what a file holds in words."""
