@@ -4,13 +4,3 @@ from underhood.tasks.recall import AssociativeRecall
 from underhood.tasks.regression import InContextRegression, gradient_descent_loss, optimal_step
 from underhood.tasks.task import Batch, Task
 from underhood.tasks.teacher_student import TeacherStudent
-
-__all__ = [
-    "AssociativeRecall",
-    "Batch",
-    "InContextRegression",
-    "Task",
-    "TeacherStudent",
-    "gradient_descent_loss",
-    "optimal_step",
-]

@@ -2,22 +2,10 @@
 
 With z = [x; 1], w = row i of [W_V|b_V], M = [W_K|b_K]ᵀ[W_Q|b_Q] and λ the decay of row i,
 
-    y_t = p·z_t + (w·z_t)(z_tᵀMz_t),    p = Σ_{s<t} λ^{t−s} u_s,    u_s = (w·z_s) Mᵀz_s.
+    y_t = p·z_t + (w·z_t)(z_tᵀMz_t),    p = Σ_{s<t} λ^{t−s} (w·z_s) Mᵀz_s.
 
-Let e be the unit vector of the constant and w₀ = w·e. As E[zzᵀ] = I and E[(w·z)² zzᵀ] =
-|w|²I + 2wwᵀ − 2w₀²eeᵀ, E[u] = Mᵀw = μ and E[|u − μ|²] = |μ|² + |w|²|M|² − 2w₀²|Mᵀe|². With
-s₁ = Σλ^j and s₂ = Σλ^{2j} over 1 ≤ j < t, and because p and z_t are independent,
-
-    E[y]  = s₁ μ·e + E[(w·z)(e·z)(zᵀMz)]
-    E[y²] = s₁²|μ|² + s₂E[|u − μ|²] + 2s₁E[(μ·z)(w·z)(zᵀMz)] + E[(w·z)²(zᵀMz)²].
-
-Products of quadratic forms follow from their cumulants. With S = (M + Mᵀ)/2 and σ = eᵀSe,
-
-    E[(a·z)(b·z)(zᵀMz)] = (a·b) tr S + 2(aᵀSb − a₀b₀σ)
-    E[(w·z)²(zᵀMz)²]    = |w|²((tr S)² + 2|S|² − 2σ²) + 4 tr S (wᵀSw − w₀²σ)
-                          + 8(|Sw|² − w₀²|Se|² − 2σw₀ wᵀSe + 2σ²w₀²).
-
-Without biases w₀ = σ = 0, and what remains are the familiar moments of a Wishart matrix.
+p and z_t are independent, and products of quadratic forms in z follow from their cumulants.
+docs/population.md has the derivation; e is the unit vector of the constant, σ = eᵀSe.
 """
 
 import jax

@@ -3,18 +3,10 @@
     tokens   [x_1; W*x_1], …, [x_n; W*x_n], [x; 0]    target  W*x, at the last token only
     x entries U(−√3, √3)    W* [d_y, d_x] entries N(0, variance), twice that in validation
 
-One gradient step from zero with step size η predicts ηΣ W*x_t x_tᵀ x = ηW*XXᵀx. For entries of
-x with variance σ² and kurtosis κ = E[x⁴]/σ⁴, tr E[(XXᵀ)²] = n dₓ σ⁴ (n + dₓ − 2 + κ), hence
-
-    loss(η) = ½ Var(W*) σ² dₓ [1 − 2ησ²n + η²σ⁴n (n + dₓ − 2 + κ)],   ½·mean over outputs
-    η* = 1 / (σ² (n + dₓ − 2 + κ)).
-
-Mirrored batches hold every sequence twice, with W* and with −W*. The distribution of a sequence
-stays the same. But terms of a student's output that are even in W*, such as products of the query's
-inputs alone, get gradients that cancel within a batch. So fewer sequences show that such terms have
-no use.
-
-The paper's case, uniform (κ = 9/5) with n = 12 and dₓ = 3: η* = 1/14.8, loss(η*) = 0.09459.
+One gradient step from zero with step size η predicts ηW*XXᵀx. For entries of x with variance σ² and
+kurtosis κ the best step is η* = 1/(σ²(n + d_x − 2 + κ)); in the paper's case, uniform (κ = 9/5)
+with n = 12 and d_x = 3, it is 1/14.8, with loss 0.09459. docs/population.md has the derivation, and
+says why mirrored batches (every sequence with W* and with −W*) help.
 """
 
 import math
