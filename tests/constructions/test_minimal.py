@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from teachers import attention, overlapping
 
 import underhood as uh
-from underhood.constructions.sources.reference import attention_reference, gated_rnn_reference
+from underhood.constructions.sources.reference import reference
 
 
 def kinds(built: uh.Construction) -> tuple[int, int]:
@@ -35,9 +35,9 @@ def test_sizes_are_the_formulas(case: tuple[int, int, int, int, int]) -> None:
     side = uh.compile(source, "side_gated_rnn", "minimal")
     assert kinds(side) == (products, 0)
     xs = np.random.default_rng(seed).normal(size=(2, 9, d))
-    expected = attention_reference(source, xs)
+    expected = reference(source, xs)
     largest = max(np.max(np.abs(expected)), 1.0)
-    assert np.max(np.abs(gated_rnn_reference(built.layer, xs) - expected)) <= 1e-11 * largest
+    assert np.max(np.abs(reference(built.layer, xs) - expected)) <= 1e-11 * largest
 
 
 def in_dtype(source: uh.LinearAttention, dtype: type) -> uh.LinearAttention:

@@ -2,6 +2,5 @@
 
 from underhood.constructions.compiling import compile
 from underhood.constructions.construction import Construction, ImpossibleConstruction, Role
-from underhood.constructions.target import FORMS
 from underhood.constructions.targets.decayed_attention import attention_from_linear_rnn
 from underhood.constructions.targets.registry import TARGETS

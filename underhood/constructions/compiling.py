@@ -6,10 +6,15 @@ from jax.typing import DTypeLike
 
 from underhood.common.arrays import FLOATS, float_name
 from underhood.common.errors import BadInput, check_name
-from underhood.constructions.construction import Construction, ImpossibleConstruction, Source
+from underhood.constructions.construction import Construction, ImpossibleConstruction
+from underhood.constructions.products.product import DEFAULT_LENGTH
+from underhood.constructions.sources.heads import Source
+from underhood.constructions.sources.magnitude import range_problem
 from underhood.constructions.target import Blueprint
 from underhood.constructions.targets.registry import TARGETS
-from underhood.layers import GatedRNN, LinearAttention, MultiHead
+
+# The largest error that a linearised network may have at the length and size asked for.
+PROMISED = {"float64": 1e-6, "float32": 1e-2}
 
 SOFTMAX = ("MultiheadAttention", "MultiHeadAttention", "MultiHeadDotProductAttention")
 
@@ -24,6 +29,8 @@ def compile(
     epsilon: float | None = None,
     layers: int | None = None,
     activation: str | None = None,
+    length: int = DEFAULT_LENGTH,
+    size: float = 1.0,
 ) -> Construction:
     """Return the target network that computes the source's function.
 
@@ -31,30 +38,57 @@ def compile(
                 gru and decayed_attention also a GatedRNN
     form        how attention is written as products: full, compact, low_rank or minimal (default)
     dtype       float64 or float32
-    order       of the linearisation (`product.py`), 1 to 8; by default chosen for dtype and size
-    epsilon     of the linearisation; by default the best for dtype and order on tokens of size one
+    order       of the linearisation (`product.py`), 1 to 8; by default chosen for the dtype
+    epsilon     of the linearisation; by default the best for dtype, order, length and size
     layers      1 or 2, where both are possible
     activation  of lru_in_out_mlp; gelu unless given
+    length      of the longest sequence that a linearised network must serve
+    size        of the largest tokens that it must serve: the standard deviation of their entries
 
-    Raises ImpossibleConstruction with all reasons if there is no such network.
+    Exact targets serve every length and size. If another length or size is asked of a linearised
+    target, its error there is measured on random tokens, and a network above PROMISED is refused
+    with BadInput, unless `epsilon` is given. ImpossibleConstruction is raised with all reasons if
+    there is no network at all.
     """
     # Validate.
     check_name("target", target, TARGETS)
     check_name("dtype", float_name(dtype), FLOATS)
     check_source(source, target)
     precision = FLOATS[float_name(dtype)]
-    asked = Blueprint(source, target, precision, form, order, epsilon, layers, activation)
+    asked = Blueprint(
+        source, target, precision, form, order, epsilon, layers, activation, length, size
+    )
+    problem = range_problem(source, size, str(precision), exact=TARGETS[target].exact)
+    if problem is not None:
+        raise BadInput(problem)
     # Plan, or refuse with all reasons.
     plan = TARGETS[target].plan(asked)
     # Build.
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return TARGETS[target].build(plan)
-    except BadInput:
-        # Sources are finite, so only an overflow makes a layer refuse its weights.
-        raise BadInput(
-            f"The source's weights are too large for {precision}; scale them down."
-        ) from None
+    built = TARGETS[target].build(plan)
+    # The defaults are tested, and measuring takes a second.
+    if epsilon is None and not built.exact and (length, size) != (DEFAULT_LENGTH, 1):
+        errors = built.errors(key=jax.random.key(0), length=length, size=size, sequences=4)
+        check_promise(built, errors, size)
+    return built
+
+
+def check_promise(built: Construction, errors: np.ndarray, size: float) -> None:
+    """Refuse a network whose error is above PROMISED at the end of a sequence.
+
+    errors  what `Construction.errors` returned
+    size    of the tokens
+    """
+    limit, name = PROMISED[str(built.dtype)], f"{built.target} in {built.dtype}"
+    if errors[-1] <= limit:
+        return
+    served = np.flatnonzero(errors <= limit)
+    reach = f" It holds up to {served[-1] + 1} tokens." if len(served) else ""
+    wider = "dtype='float64', " if built.dtype == np.float32 else ""
+    raise BadInput(
+        f"On {len(errors)} tokens of size {size:g} the error of {name} is {errors[-1]:.1e}, but "
+        f"compile promises {limit:g}.{reach} Use {wider}a shorter length or a smaller size; with "
+        "epsilon= compile promises nothing and returns the network."
+    )
 
 
 def check_source(source: object, target: str) -> None:
@@ -69,7 +103,7 @@ def check_source(source: object, target: str) -> None:
                 "Give its matrices to LinearAttention if the linear part is what you are after.",
             ],
         )
-    if not isinstance(source, LinearAttention | MultiHead | GatedRNN):
+    if not isinstance(source, Source):
         raise BadInput(f"compile takes a LinearAttention, a MultiHead or a GatedRNN, not a {kind}.")
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(source)):
         raise BadInput("compile reads the weights themselves: call it outside jit, grad and vmap.")

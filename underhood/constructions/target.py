@@ -2,14 +2,12 @@
 
 `Target.plan` refuses what was asked for, with all reasons at once, or fills in the defaults.
 `Target.build` turns the plan into the finished network with a role per neuron.
-A new target is a file in `targets/` with a subclass of `Target`, and a line in the registry there.
+A new target is a file in `targets/` with a builder, and an entry in the registry there.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -17,12 +15,24 @@ import numpy as np
 
 from underhood.common.errors import BadInput, check_name, refuse
 from underhood.common.numbers import number_problems, whole_problems
-from underhood.constructions.construction import Construction, ImpossibleConstruction, Role, Source
-from underhood.constructions.products.product import Product
+from underhood.constructions.construction import (
+    Construction,
+    ImpossibleConstruction,
+    Role,
+    roles_of,
+)
+from underhood.constructions.products.product import DEFAULT_LENGTH, Product
 from underhood.constructions.sources import factors as forms
-from underhood.constructions.sources.heads import Attention, read_attention
+from underhood.constructions.sources.gated_rnn import gated_rnn_from, normalised_rnn
+from underhood.constructions.sources.heads import Attention, Source, read_attention
+from underhood.constructions.sources.magnitude import out_of_range
 from underhood.constructions.sources.minimal import minimal
-from underhood.layers import GatedRNN, Layer
+from underhood.constructions.sources.token_size import (
+    attention_at,
+    gated_rnn_at,
+    with_tokens_divided,
+)
+from underhood.layers import GatedRNN, Layer, Stack
 from underhood.layers.lru import ACTIVATIONS
 
 FORMS: dict[str, Callable[[Attention, bool], forms.Factors]] = {
@@ -36,16 +46,16 @@ FORMS: dict[str, Callable[[Attention, bool], forms.Factors]] = {
 # where a network would become unwieldy.
 SENSIBLE_NEURONS = 1500
 
+# Longer sequences than this cannot be asked for.
+LONGEST_ASKED = 2**20
+
 
 @dataclass(frozen=True)
 class Blueprint:
     """A source, a target's name and the caller's choices; `Target.plan` fills in form and layers.
 
-    dtype           precision of the network
-    form            how attention is written as products
-    order, epsilon  of the linearisation; None: the best for the dtype and the size
-    layers          recurrent layers, one above the other
-    activation      of an MLP; None: the target's default
+    The choices are those of `compile`; dtype is the precision of the network. Exact targets serve
+    every length and size, so `Target.plan` resets these two.
     """
 
     source: Source
@@ -56,6 +66,8 @@ class Blueprint:
     epsilon: float | None = None
     layers: int | None = None
     activation: str | None = None
+    length: int = DEFAULT_LENGTH
+    size: float = 1.0
 
     def __post_init__(self) -> None:
         for name, known in (("form", FORMS), ("activation", ACTIVATIONS)):
@@ -65,12 +77,17 @@ class Blueprint:
         problems += [] if self.layers is None else whole_problems(most=2, layers=self.layers)
         if self.epsilon is not None:
             problems += number_problems(least=1e-12, most=10.0, epsilon=self.epsilon)
+        problems += whole_problems(most=LONGEST_ASKED, length=self.length)
+        problems += number_problems(above=True, size=self.size)
         refuse(problems, about="compile")
 
     @cached_property
     def attention(self) -> Attention | None:
-        """The source's heads; None if the source is a gated RNN."""
-        return None if isinstance(self.source, GatedRNN) else read_attention(self.source)
+        """The source's heads over x/size; None if the source is a gated RNN."""
+        if isinstance(self.source, GatedRNN):
+            return None
+        attention = read_attention(self.source)
+        return attention if self.size == 1 else attention_at(attention, self.size)
 
     @property
     def eps(self) -> float:
@@ -84,6 +101,23 @@ class Blueprint:
         """
         assert self.attention is not None and self.form is not None
         return FORMS[self.form](self.attention, direct_reads)
+
+    def gated_rnn(self, *, unit: bool = False) -> tuple[GatedRNN, tuple[Role, ...]]:
+        """Return the source over x/size as a gated RNN, and the roles of its neurons.
+
+        unit  with gates of size one, for layers with nonlinearities
+        """
+        source = self.source
+        if isinstance(source, GatedRNN):
+            # λ = 0 passes on, anything else remembers.
+            kinds = np.where(np.asarray(source.decay) == 0, "query", "memory")
+            roles = tuple(Role(str(kind), f"h[{i}]") for i, kind in enumerate(kinds))
+            rnn = source if self.size == 1 else gated_rnn_at(source, self.size)
+            return normalised_rnn(rnn) if unit else rnn, roles
+        factors = self.factors(direct_reads=unit)
+        memory = roles_of("memory", factors.memory_labels)
+        rnn = gated_rnn_from(forms.normalised(factors) if unit else factors, source.d_in)
+        return rnn, memory + roles_of("query", factors.query_labels)
 
     def product(
         self,
@@ -101,55 +135,63 @@ class Blueprint:
             while order > 1 and neurons_at is not None and neurons_at(order) > SENSIBLE_NEURONS:
                 order -= 1
         epsilon = epsilon_for(order, self.eps) if self.epsilon is None else self.epsilon
-        return Product(order, epsilon, self.dtype)
+        return Product(order, epsilon, self.dtype, self.length)
 
     def finish(
         self, layer: Layer, roles: tuple[Role, ...], product: Product | None = None
     ) -> Construction:
-        """Give the network its precision; refuse weights that are not finite there.
+        """Give the network its precision, and its tokens their size.
 
         product  what sigmoids were linearised by; None: the network is exact
+
+        Weights that the precision cannot hold are refused.
         """
-        layer = jax.tree.map(
-            lambda leaf: np.asarray(leaf, self.dtype) if eqx.is_inexact_array(leaf) else leaf, layer
-        )
+        if self.size != 1:
+            assert isinstance(layer, Stack), "linearised networks are stacks"
+            layer = with_tokens_divided(layer, self.size)
+        with np.errstate(over="ignore"):
+            layer = jax.tree.map(
+                lambda leaf: np.asarray(leaf, self.dtype) if eqx.is_inexact_array(leaf) else leaf,
+                layer,
+            )
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(layer)):
-            raise BadInput(f"The network's weights do not fit into {self.dtype}.")
+            raise BadInput(out_of_range(str(self.dtype), self.size, large=True))
         made = Construction(self.source, self.target, self.form, layer, roles, product is None)
-        return replace(made, epsilon=product.epsilon, order=product.order) if product else made
+        if product is None:
+            return made
+        made = replace(made, epsilon=product.epsilon, order=product.order)
+        return replace(made, length=self.length, size=float(self.size))
 
 
-class Target(ABC):
+@dataclass(frozen=True)
+class Target:
     """A kind of network that sources are compiled into.
 
+    build                           returns the finished network of a plan
     from_attention, from_gated_rnn  how many layers it may take, the default first; (): impossible
     takes                           options that it takes besides `layers`
+    reasons_against                 lists what it has against a source, beyond what all targets have
     not_from_gated_rnn              why a gated RNN is no source for it
     """
 
-    name: ClassVar[str]
-    from_attention: ClassVar[tuple[int, ...]]
-    from_gated_rnn: ClassVar[tuple[int, ...]] = ()
-    takes: ClassVar[tuple[str, ...]] = ("form",)
-    not_from_gated_rnn: ClassVar[str] = (
+    build: Callable[[Blueprint], Construction]
+    from_attention: tuple[int, ...]
+    from_gated_rnn: tuple[int, ...] = ()
+    takes: tuple[str, ...] = ("form",)
+    reasons_against: Callable[[Blueprint], list[str]] = lambda plan: []
+    not_from_gated_rnn: str = (
         "A gated RNN has an output gate over two state vectors, which this target lacks."
     )
 
     @property
-    def linearised(self) -> bool:
-        """Whether the network uses sigmoids as products, so that it is exact only as ε → 0."""
-        return "epsilon" in self.takes
-
-    @abstractmethod
-    def build(self, plan: Blueprint) -> Construction:
-        """Return the finished network."""
-
-    def reasons_against(self, plan: Blueprint) -> list[str]:
-        """List what this target has against a source, beyond what holds for all targets."""
-        return []
+    def exact(self) -> bool:
+        """Whether the network needs no ε: it has no sigmoids that serve as products."""
+        return "epsilon" not in self.takes
 
     def plan(self, asked: Blueprint) -> Blueprint:
         """Choose what is left open, or raise ImpossibleConstruction with all reasons."""
+        if self.exact:
+            asked = replace(asked, length=DEFAULT_LENGTH, size=1.0)
         attention = asked.attention
         possible = self.from_gated_rnn if attention is None else self.from_attention
         reasons = self.reasons_against_options(asked)
@@ -161,7 +203,7 @@ class Target(ABC):
             reasons.append(f"It takes {counts} layer{plural}, not {asked.layers}.")
         reasons += self.reasons_against(asked)
         if reasons:
-            raise ImpossibleConstruction(f"{type(asked.source).__name__} → {self.name}", reasons)
+            raise ImpossibleConstruction(f"{type(asked.source).__name__} → {asked.target}", reasons)
         has_form = attention is not None and "form" in self.takes
         form = asked.form or "minimal" if has_form else None
         return replace(asked, form=form, layers=asked.layers or possible[0])
@@ -178,7 +220,7 @@ class Target(ABC):
         elif asked.form == "compact" and asked.attention is not None:
             reasons += forms.reasons_against_compact(asked.attention)
         given = [name for name in ("order", "epsilon") if getattr(asked, name) is not None]
-        if given and not self.linearised:
+        if given and self.exact:
             reasons.append(f"The target is exact, so {' and '.join(given)} cannot be set.")
         if asked.activation is not None and "activation" not in self.takes:
             reasons.append("activation= belongs to lru_in_out_mlp.")

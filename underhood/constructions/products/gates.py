@@ -1,28 +1,28 @@
 """Bilinear gates (G x)⊙(V x) of a gated RNN, prepared for layers that have sigmoids.
 
 Each product of two linear forms is split into a branch that goes through the sigmoid (the gate)
-and one that stays linear (the value). The sigmoid's argument has to be of size one before ε scales
-it. So every gate row has a typical size on N(0, 1) inputs, which is measured on a fixed sample.
-The branch with the lighter tail becomes the gate, because truncation grows with the (2n+1)-th
-power of the argument. Growth over time counts as tail: a query keeps its size where a memory keeps
-growing. A constant branch needs no sigmoid at all.
+and one that stays linear (the value); a constant branch needs no sigmoid at all. Gate rows are
+scaled to size one on a fixed sample before ε scales them, and the branch with the lighter tail
+becomes the gate. docs/constructions.md ("Sizes of the arguments") says why.
 
-The LSTM and the GRU sum copies of the value over time before they subtract them. A bias in the
-value would make both sums grow as T, and their difference would drown in rounding. `split_bias`
-takes it out: G·(V + b) = G·V + b·G, and b·G is a row with a constant gate, which needs no copy.
+`split_bias` writes G·(V + b) = G·V + b·G: copies of a biased value would grow as T in an LSTM or a
+GRU, and their difference would drown in rounding.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from underhood.constructions.products.product import Product
+from underhood.constructions.sources.gated_rnn import constant_rows
 from underhood.constructions.sources.heads import read_gated_rnn
 from underhood.constructions.sources.reference import gated_rnn_states
 from underhood.layers import GatedRNN
 
-# Sizes are measured at the end of sequences of this length; longer ones have larger memories, which
-# costs truncation (the ratio of sizes to the power 2n) but never correctness at smaller ε.
-SAMPLE = (32, 256)
+# Sizes are measured on 32 sequences of 256 tokens, so memories may grow for that long. A network
+# for longer sequences has larger memories: 8 sequences of its length are drawn, piece by piece.
+SEQUENCES, PIECE, LONG_SEQUENCES = 32, 256, 8
 
 
 @dataclass(frozen=True)
@@ -86,40 +86,88 @@ def input_gates(rnn: GatedRNN, *, split_bias: bool = False) -> Gates:
     return Gates(gate, value, size, lengths(value), constant, neuron)
 
 
-def constant_rows(count: int, width: int, value: float = 1.0) -> np.ndarray:
-    """Return rows that read nothing but the constant in the last column."""
-    rows = np.zeros((count, width))
-    rows[:, -1] = value
-    return rows
-
-
 def lengths(rows: np.ndarray) -> np.ndarray:
     """Return the lengths of rows, the typical size of what they read; 1 where a row is zero."""
     length = np.linalg.norm(rows, axis=1)
     return np.where(length > 0, length, 1.0)
 
 
-def output_gates(rnn: GatedRNN) -> Gates:
-    """Split g_out; rows act on h."""
+def output_gates(rnn: GatedRNN, length: int) -> Gates:
+    """Split g_out; rows act on h.
+
+    length  of the longest sequence that the network is built for
+    """
     weights = read_gated_rnn(rnn)
     m, x = weights.W_out_m, weights.W_out_x
-    xs = np.random.default_rng(0).normal(size=(*SAMPLE, rnn.d_in))
-    states = gated_rnn_states(rnn, xs)
-    signals = [states @ W.T for W in (m, x)]
-    sizes, tails = zip(*(size_and_tail(signal) for signal in signals), strict=True)
+    sizes, tails = zip(*sizes_and_tails(rnn, (m, x), length), strict=True)
     swap = tails[1] < tails[0]
     gate, value = np.where(swap[:, None], x, m), np.where(swap[:, None], m, x)
     size, value_size = np.where(swap, sizes[1], sizes[0]), np.where(swap, sizes[0], sizes[1])
     return Gates(gate, value, size, value_size, np.zeros(len(m), bool), np.arange(len(m)))
 
 
-def size_and_tail(signal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sizes_and_tails(
+    rnn: GatedRNN, branches: tuple[np.ndarray, np.ndarray], length: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return each row's typical size, and its largest value over its size at the start.
 
     The size is a quarter of the largest value in the sample: the root mean square of a Gaussian
     signal, and more than that where tails are heavy or the signal grows.
     """
-    early = np.sqrt(np.mean(signal[:, : SAMPLE[1] // 16] ** 2, axis=(0, 1)))
-    largest = np.max(np.abs(signal), axis=(0, 1), initial=0)
-    size = largest / 4
-    return np.where(size > 0, size, 1.0), largest / np.where(early > 0, early, 1.0)
+    rng = np.random.default_rng(0)
+    pieces = max(math.ceil(length / PIECE), 1)
+    sequences = SEQUENCES if pieces == 1 else LONG_SEQUENCES
+    start, largest = None, [np.zeros(len(W)) for W in branches]
+    early: list[np.ndarray] = []
+    for _ in range(pieces):
+        states = gated_rnn_states(rnn, rng.normal(size=(sequences, PIECE, rnn.d_in)), start)
+        start = states[:, -1]
+        signals = [states @ W.T for W in branches]
+        early = early or [np.sqrt(np.mean(s[:, : PIECE // 16] ** 2, axis=(0, 1))) for s in signals]
+        peaks = [np.max(np.abs(signal), axis=(0, 1), initial=0) for signal in signals]
+        largest = [np.maximum(*pair) for pair in zip(largest, peaks, strict=True)]
+    return [
+        (np.where(peak > 0, peak / 4, 1.0), peak / np.where(first > 0, first, 1.0))
+        for peak, first in zip(largest, early, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A gated linear unit and the linear map R that turns its outputs into products."""
+
+    W_m: np.ndarray
+    W_x: np.ndarray
+    R: np.ndarray
+
+
+def input_pairs(gates: Gates, product: Product, *tags: np.ndarray) -> Pairs:
+    """Return the pairs for g_in; R is [neurons, pairs].
+
+    tags  numbers per gate row; rows that share a copy agree in them too
+    """
+    p, n, neuron = gates.products, product.order, gates.neuron
+    first, where = gates.distinct_values(*tags)
+    passed = np.flatnonzero(gates.constant)
+    rows = np.concatenate([np.tile(p, n), p[first], passed])
+    copies = np.zeros((len(first) + len(passed), gates.gate.shape[1]))
+    gain = np.concatenate([np.ones(len(rows) - len(passed)), 2 * gates.size[passed]])
+    R = np.zeros((1 + max(neuron, default=-1), len(rows)))
+    for a, weight in enumerate(product.weights):
+        R[neuron[p], a * len(p) + np.arange(len(p))] = weight * gates.size[p]
+    R[neuron[p], n * len(p) + where] = -np.sum(product.weights) * gates.size[p]
+    R[neuron[passed], n * len(p) + len(first) + np.arange(len(passed))] = 1
+    scaled = product.scaled(gates.gate[p] / gates.size[p, None])
+    return Pairs(np.concatenate([scaled, copies]), gain[:, None] * gates.value[rows], R)
+
+
+def output_pairs(gates: Gates, D: np.ndarray, product: Product) -> Pairs:
+    """Return the pairs for D g_out; R is [d_out, pairs]."""
+    n, weighted = product.order, D * gates.size
+    scaled = product.scaled(gates.gate / gates.size[:, None])
+    copies = -np.sum(product.weights) * np.eye(len(D))
+    return Pairs(
+        W_m=np.concatenate([scaled, np.zeros((len(D), gates.gate.shape[1]))]),
+        W_x=np.concatenate([np.tile(gates.value, (n, 1)), weighted @ gates.value]),
+        R=np.hstack([*(weight * weighted for weight in product.weights), copies]),
+    )

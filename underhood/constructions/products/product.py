@@ -2,19 +2,14 @@
 
 σ(z) − ½ = ½ tanh(z/2) is odd. With scales e_i = iε/n, i = 1…n (n is the *order*) and
 
-a_i = (4n/ε)(1/i) ∏_{j≠i} j²/(j² − i²),   Σ_i a_i (σ(e_i z) − ½) = z + O(ε^{2n} z^{2n+1}):
+    a_i = (4n/ε)(1/i) ∏_{j≠i} j²/(j² − i²),   Σ_i a_i (σ(e_i z) − ½) = z + O(ε^{2n} z^{2n+1}).
 
-with w = e² the sum over i of a_i e_i/4 times the polynomial in w_i interpolates its value at w = 0,
-so n − 1 further terms of the series vanish. The value v of a gate σ(e_i z)·v is kept once more
-behind a zero gate, σ(0)·v = v/2, and subtracted: this removes the ½.
-
-Error against ε: truncation falls as ε^{2n} until rounding takes over, which grows as ε^{−p}, p = 1
-where one sigmoid multiplies and p = 2 where two do. `balanced` puts ε where the two meet. The
-truncation is the next term of 2 tanh(z/2) at the largest |z| that sequences of Gaussian tokens
-hold; its size below, and each construction's rounding, are fits to `benchmarks/epsilon.py`, and
-a test keeps ε within a factor 3 in error of the best on a grid.
+The ½ is removed by a copy of the value behind a zero gate. Truncation falls as ε^{2n}, rounding
+grows as ε^{−p} (p sigmoids multiply), and `balanced` puts ε where the two meet; the sizes of both
+are fits to `benchmarks/epsilon.py`. docs/constructions.md has the derivation.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +17,12 @@ from scipy.special import zeta
 
 from underhood.common.arrays import FLOATS
 
+# Networks are built for sequences of this length unless asked for a longer one.
+DEFAULT_LENGTH = 32
+
 # A tanh that must be linear gets this scale. A power of two costs no rounding, and the cubic term
-# that it leaves is below rounding: (2^-40)² and (2^-24)² times the square of the signal.
+# that it leaves is below rounding: (2^-40)² and (2^-24)² times the square of the signal. The GRU
+# sums sums, which grow as the square of the length, so a longer sequence gets a smaller scale.
 LINEAR = {FLOATS["float64"]: 2.0**-40, FLOATS["float32"]: 2.0**-24}
 
 # σ(OPEN) is 1 and σ(SHUT) is 0, to the last bit in float32 and in float64.
@@ -34,17 +33,20 @@ OPEN, SHUT = 100.0, -700.0
 class Product:
     """Scales and readout weights that make a product of order n at a given ε.
 
-    dtype  precision that the network will run in
+    dtype   precision that the network will run in
+    length  of the longest sequence that it will run on
     """
 
     order: int
     epsilon: float
     dtype: np.dtype = FLOATS["float64"]
+    length: int = DEFAULT_LENGTH
 
     @property
     def linear(self) -> float:
         """The scale at which tanh is linear to rounding."""
-        return LINEAR[self.dtype]
+        doublings = math.ceil(math.log2(max(self.length / DEFAULT_LENGTH, 1)))
+        return LINEAR[self.dtype] * 2.0 ** (-2 * doublings)
 
     @property
     def needs_x64(self) -> bool:

@@ -14,6 +14,8 @@ import numpy as np
 
 from underhood.layers import GatedRNN, LinearAttention, MultiHead
 
+Source = LinearAttention | MultiHead | GatedRNN
+
 
 @dataclass(frozen=True)
 class Head:

@@ -1,13 +1,9 @@
 """The smallest form: rank(W_V)·rank(M) − k(k−1)/2 memory variables and as many products.
 
-y_t = W_V S_t M x_t, S_t = Σ x xᵀ. With A the row space of W_V, B the column space of M and
-C = A∩B of dimension k, take orthonormal bases A = [C A'], B = [C B'] and write
-W_V = L [C A']ᵀ, M = [C B'] R. Then y = L ([C A']ᵀ S [C B']) (R x), and the k×k block CᵀSC is
-symmetric, so k(k−1)/2 of its entries are copies. That block costs k(k+1)/2 products by the
-identity in `factors.symmetric_direct`, every other entry costs one.
-
-No gated RNN with λ in [0, 1] does it with fewer neurons or gate outputs: docs/minimal.md.
-Every basis is orthonormal, so for one head nothing is inverted and nothing is amplified.
+With orthonormal bases [C A'] of the row space of W_V and [C B'] of the column space of M, which
+share the k columns of C, and S = Σ x xᵀ, y_t = L ([C A']ᵀ S [C B']) (R x_t), and CᵀSC is symmetric.
+docs/minimal.md proves that no gated RNN with λ in [0, 1] has fewer neurons or gate outputs. For
+one head nothing is inverted and nothing is amplified.
 
 Several heads share their queries. Without direct reads they share memory too: a variable that is a
 linear combination of others with the same decay is not stored but read as that combination.
@@ -57,14 +53,12 @@ def minimal_head(head: Head, queries: np.ndarray, direct_reads: bool) -> forms.F
     U, s, _ = np.linalg.svd(head.M)
     r = numerical_rank(s, head.M.shape, head.eps, head.noise)
     B, spread = U[:, :r], (s[0] / s[r - 1] if r else 1.0)
-    blocks = []
-    for rows, decay in head.groups():
+
+    def block_of(rows: np.ndarray) -> forms.Block:
         block = minimal_block(head.W_V[rows], B, spread, head.eps, direct_reads)
-        R = block.R_q @ (head.M @ queries.T)
-        D = np.zeros((len(head.W_V), block.D.shape[1]))
-        D[rows] = block.D
-        blocks.append((replace(block, R_q=R, D=D), decay))
-    return forms.assemble(head, queries, blocks)
+        return replace(block, R_q=block.R_q @ (head.M @ queries.T))
+
+    return forms.assemble(head, queries, block_of)
 
 
 def minimal_block(
@@ -84,13 +78,14 @@ def minimal_block(
     A, B = np.hstack([C, A_rest]), np.hstack([C, B_rest])
     L = W_V @ A
     shared = (forms.symmetric_direct if direct_reads else symmetric_mixed)(C.T, L[:, :k])
-    pairs = [(i, j) for i in range(A.shape[1]) for j in range(B.shape[1]) if i >= k or j >= k]
-    i, j = (np.array([pair[side] for pair in pairs], int) for side in (0, 1))
+    i, j = np.indices((A.shape[1], B.shape[1])).reshape(2, -1)
+    i, j = (index[(i >= k) | (j >= k)] for index in (i, j))
     return forms.Block(
         values=np.concatenate([shared.values, A.T[i]]),
         keys=np.concatenate([shared.keys, B.T[j]]),
-        pairs=shared.pairs + pairs,
-        R_m=scipy.linalg.block_diag(shared.R_m, np.eye(len(pairs))),
+        i=np.concatenate([shared.i, i]),
+        j=np.concatenate([shared.j, j]),
+        R_m=scipy.linalg.block_diag(shared.R_m, np.eye(len(i))),
         R_q=np.concatenate([shared.R_q @ C.T, B.T[j]]),
         D=np.hstack([shared.D, L[:, i]]),
     )
@@ -99,8 +94,7 @@ def minimal_block(
 def symmetric_mixed(basis: np.ndarray, D: np.ndarray) -> forms.Block:
     """Change `symmetric_direct` so that S_ii is the variable and the sum stands in R_m."""
     block = forms.symmetric_direct(basis, D)
-    pairs, i, j = forms.upper_pairs(len(basis))
-    R_m = np.eye(len(pairs))
+    i, j, R_m = block.i, block.j, block.R_m.copy()
     for p in np.flatnonzero(i == j):
         R_m[p, ((i == i[p]) | (j == i[p])) & (i != j)] = -1
     return replace(block, keys=basis[j], R_m=R_m)

@@ -6,20 +6,20 @@ the layer's mistakes. Batches are [batch, time, d].
 
 import numpy as np
 
-from underhood.constructions.sources.heads import read_attention, read_gated_rnn
-from underhood.layers import GatedRNN, LinearAttention, MultiHead
+from underhood.constructions.sources.heads import Source, read_attention, read_gated_rnn
+from underhood.layers import GatedRNN
 
 
-def reference(source: LinearAttention | MultiHead | GatedRNN, xs: np.ndarray) -> np.ndarray:
-    """Return the outputs of a source on a batch."""
+def reference(source: Source, xs: np.ndarray) -> np.ndarray:
+    """Return the outputs of a source on a batch.
+
+    A gated RNN is Eq. 2. Attention is Eq. 1: a key-value matrix per head, updated and queried once
+    per token.
+    """
     xs = np.asarray(xs, np.float64)
     if isinstance(source, GatedRNN):
-        return gated_rnn_reference(source, xs)
-    return attention_reference(source, xs)
-
-
-def attention_reference(source: LinearAttention | MultiHead, xs: np.ndarray) -> np.ndarray:
-    """Compute Eq. 1: a key-value matrix per head, updated and queried once per token."""
+        rnn, states = read_gated_rnn(source), gated_rnn_states(source, xs)
+        return ((states @ rnn.W_out_m.T) * (states @ rnn.W_out_x.T)) @ rnn.D.T
     attention = read_attention(source)
     batch, time, _ = xs.shape
     if attention.biased:
@@ -34,18 +34,18 @@ def attention_reference(source: LinearAttention | MultiHead, xs: np.ndarray) -> 
     return outputs
 
 
-def gated_rnn_reference(source: GatedRNN, xs: np.ndarray) -> np.ndarray:
-    """Compute Eq. 2."""
-    rnn, states = read_gated_rnn(source), gated_rnn_states(source, xs)
-    return ((states @ rnn.W_out_m.T) * (states @ rnn.W_out_x.T)) @ rnn.D.T
+def gated_rnn_states(
+    source: GatedRNN, xs: np.ndarray, start: np.ndarray | None = None
+) -> np.ndarray:
+    """Return h_t at all times, [batch, time, hidden].
 
-
-def gated_rnn_states(source: GatedRNN, xs: np.ndarray) -> np.ndarray:
-    """Return h_t at all times, [batch, time, hidden]."""
+    start  state before the first token, [batch, hidden]; zero by default
+    """
     rnn = read_gated_rnn(source)
     batch, time, _ = xs.shape
     xs = np.concatenate([xs, np.ones((batch, time, 1))], axis=2)
-    state, states = np.zeros((batch, source.neurons)), np.zeros((batch, time, source.neurons))
+    state = np.zeros((batch, source.neurons)) if start is None else start
+    states = np.zeros((batch, time, source.neurons))
     for t in range(time):
         state = rnn.decay * state + (xs[:, t] @ rnn.W_in_m.T) * (xs[:, t] @ rnn.W_in_x.T)
         states[:, t] = state

@@ -12,23 +12,17 @@ gated RNN is two layers of decayed attention, exactly.
 
 import numpy as np
 
-from underhood.constructions.construction import Construction
+from underhood.constructions.construction import Construction, roles_of
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, Target
-from underhood.constructions.targets.gated_rnn import as_gated_rnn, product_roles
+from underhood.constructions.target import Blueprint
 from underhood.layers import Affine, GatedRNN, LinearAttention, MultiHead, Stack
 
 
-class ToDecayedAttention(Target):
-    """A head per neuron below, a head per output gate above."""
-
-    name = "decayed_attention"
-    from_attention = from_gated_rnn = (2,)
-
-    def build(self, plan: Blueprint) -> Construction:
-        rnn, roles = as_gated_rnn(plan)
-        stack = two_attention_layers(rnn)
-        return plan.finish(stack, (roles + product_roles(rnn))[: stack.neurons])
+def build_decayed_attention(plan: Blueprint) -> Construction:
+    rnn, roles = plan.gated_rnn()
+    roles += roles_of("product", [f"gate[{p}]" for p in range(rnn.gate_width)])
+    stack = two_attention_layers(rnn)
+    return plan.finish(stack, roles[: stack.neurons])
 
 
 def attention_from_linear_rnn(decay: np.ndarray, B: np.ndarray | None = None) -> LinearAttention:

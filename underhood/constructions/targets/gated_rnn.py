@@ -1,97 +1,31 @@
-"""Attention → gated RNN (Section 3, Appendix A.1).
+"""Attention → gated RNN (`sources/gated_rnn.py`), and → side-gated RNN (Appendix A.2).
 
-The factors y_t = D((R_m m_t) ⊙ (R_q q_t)) of `factors.py` are the network:
-
-neurons        decay  W_in_x     W_in_m        W_out_x  W_out_m
-memory m_p     λ_p    value_p    key_p         R_m      0
-queries q_j    0      Q_j        the constant  0        R_q
-
-The constant 1 that the layer appends to x carries the queries in, and biases too. Most targets that
-cannot hold attention directly compile this network instead.
+With a side gate the queries need no neurons: W_side = R_q Q, and R_m must be I.
 """
 
-import numpy as np
-
-from underhood.constructions.construction import Construction, Role
-from underhood.constructions.products.gates import constant_rows
-from underhood.constructions.sources.factors import Factors, normalised, power_of_two
-from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, Target
-from underhood.layers import GatedRNN
+from underhood.constructions.construction import Construction, roles_of
+from underhood.constructions.target import Blueprint
+from underhood.layers import SideGatedRNN
 
 
-class ToGatedRNN(Target):
-    """The construction that all others start from."""
-
-    name = "gated_rnn"
-    from_attention = (1,)
-    not_from_gated_rnn = "The source is a gated RNN already."
-
-    def build(self, plan: Blueprint) -> Construction:
-        return plan.finish(*as_gated_rnn(plan))
+def build_gated_rnn(plan: Blueprint) -> Construction:
+    return plan.finish(*plan.gated_rnn())
 
 
-def as_gated_rnn(plan: Blueprint, *, unit: bool = False) -> tuple[GatedRNN, tuple[Role, ...]]:
-    """Return the source as a gated RNN, and the roles of its neurons.
-
-    unit  with gates of size one, for layers with nonlinearities
-    """
-    source = plan.source
-    if isinstance(source, GatedRNN):
-        # λ = 0 passes on, anything else remembers.
-        kinds = np.where(np.asarray(source.decay) == 0, "query", "memory")
-        roles = tuple(Role(str(kind), f"h[{i}]") for i, kind in enumerate(kinds))
-        return normalised_rnn(source) if unit else source, roles
-    factors = plan.factors(direct_reads=unit)
-    queries = tuple(Role("query", label) for label in factors.query_labels)
-    rnn = gated_rnn_from(normalised(factors) if unit else factors, source.d_in)
-    return rnn, memory_roles(factors) + queries
+def reasons_against_side_gates(plan: Blueprint) -> list[str]:
+    if plan.attention is None or not plan.attention.biased:
+        return []
+    return ["Side gating has no constant input that could carry b_V, b_K or b_Q."]
 
 
-def gated_rnn_from(factors: Factors, d_in: int) -> GatedRNN:
-    """Return the network whose neurons are the memory variables and then the queries."""
-    n, r = len(factors.values), len(factors.queries)
-    products = len(factors.D.T)
-    return GatedRNN(
-        W_in_m=np.concatenate([extend(factors.keys, d_in), constant_rows(r, d_in + 1)]),
-        W_in_x=np.concatenate([extend(factors.values, d_in), extend(factors.queries, d_in)]),
-        decay=np.concatenate([factors.decay, np.zeros(r)]),
-        W_out_m=np.hstack([np.zeros((products, n)), factors.R_q]),
-        W_out_x=np.hstack([factors.R_m, np.zeros((products, r))]),
+def build_side_gated_rnn(plan: Blueprint) -> Construction:
+    """Return the network whose neurons are the memory variables alone."""
+    factors = plan.factors(direct_reads=True)
+    layer = SideGatedRNN(
+        W_in_m=factors.keys,
+        W_in_x=factors.values,
+        decay=factors.decay,
+        W_side=factors.R_q @ factors.queries,
         D=factors.D,
     )
-
-
-def extend(rows: np.ndarray, d_in: int) -> np.ndarray:
-    """Return rows over [x;1]; the last column is zero if the source has no biases."""
-    return np.pad(rows, ((0, 0), (0, d_in + 1 - rows.shape[1])))
-
-
-def triples(factors: Factors, d_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return value, key and query of each product as rows over [x;1]; R_m must be I."""
-    value, key = extend(factors.values, d_in), extend(factors.keys, d_in)
-    return value, key, extend(factors.R_q @ factors.queries, d_in)
-
-
-def normalised_rnn(rnn: GatedRNN) -> GatedRNN:
-    """Return the same function with gates of size one and all scale in D, by powers of two."""
-    W_in_m, W_in_x, decay, W_out_m, W_out_x, D = read_gated_rnn(rnn)
-    m, x = power_of_two(W_in_m), power_of_two(W_in_x)
-    W_out_m, W_out_x = m * x * W_out_m, m * x * W_out_x
-    out_m, out_x = power_of_two(W_out_m), power_of_two(W_out_x)
-    return GatedRNN(
-        W_in_m=W_in_m / m,
-        W_in_x=W_in_x / x,
-        decay=decay,
-        W_out_m=W_out_m / out_m,
-        W_out_x=W_out_x / out_x,
-        D=out_m * out_x * D,
-    )
-
-
-def memory_roles(factors: Factors) -> tuple[Role, ...]:
-    return tuple(Role("memory", label) for label in factors.memory_labels)
-
-
-def product_roles(rnn: GatedRNN) -> tuple[Role, ...]:
-    return tuple(Role("product", f"gate[{p}]") for p in range(rnn.gate_width))
+    return plan.finish(layer, roles_of("memory", factors.memory_labels))

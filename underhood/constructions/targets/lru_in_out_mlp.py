@@ -1,43 +1,34 @@
 """Gated RNN, and so attention → one LRU In-Out layer whose gates are MLPs (Appendix B.1).
 
 The paper says that this layer cannot compute attention, because it has no products. That holds for
-ReLU. Proof: an output of the layer is a composition of linear maps and ReLUs, so a piecewise linear
-function of the tokens so far. Attention is a homogeneous cubic polynomial of them,
-W_V(Σ x xᵀ)M x_t. On some open set the first is linear. A polynomial that is linear there is linear
-everywhere, and a homogeneous cubic is linear only if it is zero, that is if W_V = 0 or M = 0.
+ReLU, whose outputs are piecewise linear. A smooth activation φ can, in the limit ε → 0: with
+F(z) = φ(b + z) + φ(b − z) = 2φ(b) + φ″(b) z² + O(z⁴), e_i = iε/n, w_i = ℓ_i/(φ″(b) e_i²),
 
-With a smooth activation φ it can, in the limit ε → 0, as the LSTM and the LRU can. Let
-F(z) = φ(b + z) + φ(b − z), which is even: F(z) = 2φ(b) + φ″(b) z² + O(z⁴). Then
+    4ac = (a + c)² − (a − c)² = Σ_i w_i [F(e_i(a + c)) − F(e_i(a − c))] + O(ε^{2n}).
 
-a·c = ¼[(a + c)² − (a − c)²],   (a + c)² − (a − c)² ← Σ_i w_i [F(e_i(a + c)) − F(e_i(a − c))],
-
-with e_i = iε/n and w_i = ∏_{j≠i} j²/(j² − i²)/(φ″(b) e_i²), which leaves O(ε^{2n}): four hidden
-units per product and scale. Rounding grows as ε⁻², or as ε⁻¹ where φ(b) = 0.
-
-b is 0 for GELU, SiLU and softplus, whose odd part is exactly z/2, so that φ(z) − φ(−z) = z passes
-a query on; for tanh b = artanh(1/√3), where φ″ is largest, and queries pass through
-φ(δz) − φ(−δz) at a tiny δ. That bias is a column on the constant 1, which an embedding appends and
-a neuron with λ = 0 carries to the second MLP.
+docs/constructions.md has both proofs, the choice of b, and how queries and the constant pass.
 """
 
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
 
 from underhood.constructions.construction import Construction, Role
-from underhood.constructions.products.gates import Gates, constant_rows, input_gates, output_gates
+from underhood.constructions.products.gates import Gates, input_gates, output_gates
 from underhood.constructions.products.product import (
     Product,
     amplification,
     balanced,
     lagrange_at_zero,
 )
+from underhood.constructions.sources.gated_rnn import append_constant, constant_rows
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import FORMS, Blueprint, Target
-from underhood.constructions.targets.gated_rnn import as_gated_rnn
-from underhood.constructions.targets.lru import append_constant, real_recurrence
-from underhood.layers import Affine, GatedRNN, LRUInOutMLP, Stack
+from underhood.constructions.sources.minimal import minimal
+from underhood.constructions.target import Blueprint
+from underhood.layers import Affine, LRUInOutMLP, Stack
+from underhood.layers.lru import real_recurrence
 
 
 @dataclass(frozen=True)
@@ -66,32 +57,18 @@ SMOOTH = {
 }
 
 
-class ToLRUInOutMLP(Target):
-    """One layer with a smooth activation; ReLU computes nothing but zero attention."""
-
-    name = "lru_in_out_mlp"
-    from_attention = from_gated_rnn = (1,)
-    takes = ("form", "order", "epsilon", "activation")
-
-    def reasons_against(self, plan: Blueprint) -> list[str]:
-        # Every network can compute attention that is zero.
-        heads = plan.attention
-        zero = heads is not None and len(FORMS["minimal"](heads, True).values) == 0
-        if plan.activation is None or plan.activation in SMOOTH or zero:
-            return []
-        return [
-            f"With {plan.activation}, an output of this layer is a piecewise linear function of "
-            "the tokens, so it is linear on some open set. Attention is a homogeneous cubic "
-            "polynomial of the tokens, and Eq. 2 is in general a quartic. Neither is linear on "
-            "an open set unless it is zero. A smooth activation works to any accuracy: "
-            f"use activation={' or '.join(map(repr, SMOOTH))}."
-        ]
-
-    def build(self, plan: Blueprint) -> Construction:
-        rnn, _ = as_gated_rnn(plan, unit=True)
-        activation = plan.activation or "gelu"
-        product = plan.product(lambda order, eps: mlp_epsilon(order, eps, activation))
-        return plan.finish(*one_mlp_layer(rnn, product, activation), product)
+def reasons_against_mlp(plan: Blueprint) -> list[str]:
+    # Every network can compute attention that is zero.
+    zero = plan.attention is not None and len(minimal(plan.attention, True).values) == 0
+    if plan.activation is None or plan.activation in SMOOTH or zero:
+        return []
+    return [
+        f"With {plan.activation}, an output of this layer is a piecewise linear function of "
+        "the tokens, so it is linear on some open set. Attention is a homogeneous cubic "
+        "polynomial of the tokens, and Eq. 2 is in general a quartic. Neither is linear on "
+        "an open set unless it is zero. A smooth activation works to any accuracy: "
+        f"use activation={' or '.join(map(repr, SMOOTH))}."
+    ]
 
 
 def mlp_epsilon(order: int, eps: float, activation: str) -> float:
@@ -103,8 +80,7 @@ def mlp_epsilon(order: int, eps: float, activation: str) -> float:
     return balanced(order, eps, truncation=truncation, rounding=rounding**2, power=2)
 
 
-@dataclass(frozen=True)
-class Hidden:
+class Hidden(NamedTuple):
     """An MLP: hidden units over [signal; 1], and what they sum up to."""
 
     W_1: np.ndarray
@@ -139,10 +115,11 @@ def products_by_squares(gates: Gates, product: Product, curve: Curve) -> Hidden:
     return Hidden(np.concatenate(units), size * np.hstack(sums))
 
 
-def one_mlp_layer(
-    rnn: GatedRNN, product: Product, activation: str
-) -> tuple[Stack, tuple[Role, ...]]:
+def build_mlp(plan: Blueprint) -> Construction:
     """Compute Eq. 2 in one layer with a smooth activation."""
+    rnn, _ = plan.gated_rnn(unit=True)
+    activation = plan.activation or "gelu"
+    product = plan.product(lambda order, eps: mlp_epsilon(order, eps, activation))
     # Without a smooth activation the source is zero, and no unit will be bent.
     curve = SMOOTH.get(activation, SMOOTH["gelu"])
     weights, into = read_gated_rnn(rnn), input_gates(rnn)
@@ -159,7 +136,7 @@ def one_mlp_layer(
     W_in_1 = np.concatenate([made.W_1, kept.W_1, constant.W_1])
     W_in_2 = np.zeros((hidden, len(W_in_1)))
     W_in_2[places] = block_diag(made.W_2, kept.W_2, constant.W_2)
-    out = output_gates(rnn)
+    out = output_gates(rnn, plan.length)
     if ones:
         # No row reads the constant.
         wider = {name: np.pad(getattr(out, name), ((0, 0), (0, 1))) for name in ("gate", "value")}
@@ -176,4 +153,5 @@ def one_mlp_layer(
     roles = [Role("query" if i in passed else "memory", f"h[{i}]") for i in range(rnn.neurons)]
     roles += [Role("copy", "1")] * ones
     embed, readout = append_constant(rnn.d_in), Affine(weights.D)
-    return Stack(embed, [layer], readout, needs_x64=product.needs_x64), tuple(roles)
+    stack = Stack(embed, [layer], readout, needs_x64=product.needs_x64)
+    return plan.finish(stack, tuple(roles), product)

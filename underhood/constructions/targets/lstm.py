@@ -1,34 +1,25 @@
 """Attention → one LSTM layer; gated RNN → two LSTM layers (Appendix B.3 and its weight tables).
 
-One layer. V = 0, f = λ (b_f = 100 where λ = 1), c̃ = tanh(ε_v v) ≈ ε_v v. A neuron whose input gate
-is σ(s) and whose output gate is σ(u) holds σ(u_t) Σ_s ε_v v σ(s). For each product (value v, key k
-of size κ, query q of size ρ) of the factors, with the pairs (input gate; output gate)
+One layer: neurons A_ab (e_a k/κ; e_b q/ρ), B_a (e_a k/κ; 0), C_b (0; e_b q/ρ), E (0; 0), by what
+is in the sigmoids of (input gate; output gate), use the gadget of `product.py` in both at once,
 
-A_ab (e_a k/κ; e_b q/ρ)   B_a (e_a k/κ; 0)   C_b (0; e_b q/ρ)   E (0; 0)
+    y = ε_v⁻¹ D κρ Σ_ab a_a a_b (A_ab − B_a − C_b + E).
 
-the gadget of `product.py` in both gates at once gives
-y = ε_v⁻¹ D κρ Σ_ab a_a a_b (A_ab − B_a − C_b + E). E is shared by products of equal value, so N
-products with v distinct values take N(n² + 2n) + v neurons: d²(n² + 2n) + d in the full form.
-
-Two layers. The first has b_f = logit λ, o = 1, c̃ = ε_v V_p [x;1] and input gates e_a G_p/κ_p or
-zero: its outputs are the neurons of Eq. 2 in n + 1 copies, ε_v h = κ Σ_a a_a (copy_a − copy_0).
-The second forgets at once (b_f = −700), reads W_out on the recombined copies and multiplies in
-its own input gate. Neurons: (nN + copies + linear rows) + (nm + copies), with a copy per distinct
-value row and a linear row per neuron whose input gate has a constant branch, or two biases.
+Two layers: the first holds the neurons of Eq. 2 in n + 1 copies, the second forgets at once and
+multiplies in its input gate. docs/constructions.md has all weights and the numbers of neurons.
 """
 
 from functools import partial
 
 import numpy as np
 
-from underhood.constructions.construction import Construction, Role
+from underhood.constructions.construction import Construction, Role, roles_of
 from underhood.constructions.products import gates
 from underhood.constructions.products.product import OPEN, SHUT, Product, sigmoid_epsilon
 from underhood.constructions.sources.factors import Factors, normalised
+from underhood.constructions.sources.gated_rnn import constant_rows, extend, triples
 from underhood.constructions.sources.heads import read_gated_rnn
-from underhood.constructions.target import Blueprint, Target
-from underhood.constructions.targets.gated_rnn import as_gated_rnn, extend, triples
-from underhood.constructions.targets.lru import input_pairs
+from underhood.constructions.target import Blueprint
 from underhood.layers import LSTM, Affine, GatedRNN, Stack
 
 # In one layer two sigmoids multiply. Two layers have one product each, and sums over time round
@@ -37,26 +28,15 @@ one_layer_epsilon = partial(sigmoid_epsilon, rounding=2.3, power=2)
 two_layer_epsilon = partial(sigmoid_epsilon, rounding=4.0, power=1)
 
 
-class ToLSTM(Target):
-    """One LSTM layer for attention, two for a gated RNN."""
-
-    name = "lstm"
-    from_attention = (1, 2)
-    from_gated_rnn = (2,)
-    takes = ("form", "order", "epsilon")
-
-    def build(self, plan: Blueprint) -> Construction:
-        if plan.layers == 1:
-            factors = normalised(plan.factors(direct_reads=True))
-            product = plan.product(
-                one_layer_epsilon, lambda n: len(factors.values) * (n * n + 2 * n)
-            )
-            return plan.finish(*one_lstm_layer(factors, plan.source.d_in, product), product)
-        rnn, _ = as_gated_rnn(plan, unit=True)
-        product = plan.product(
-            two_layer_epsilon, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width)
-        )
-        return plan.finish(*two_lstm_layers(rnn, product), product)
+def build_lstm(plan: Blueprint) -> Construction:
+    """Return one LSTM layer for attention, two for a gated RNN."""
+    if plan.layers == 1:
+        factors = normalised(plan.factors(direct_reads=True))
+        product = plan.product(one_layer_epsilon, lambda n: len(factors.values) * (n * n + 2 * n))
+        return plan.finish(*one_lstm_layer(factors, plan.source.d_in, product), product)
+    rnn, _ = plan.gated_rnn(unit=True)
+    product = plan.product(two_layer_epsilon, lambda n: (n + 1) * max(rnn.neurons, rnn.gate_width))
+    return plan.finish(*two_lstm_layers(rnn, product), product)
 
 
 def one_lstm_layer(factors: Factors, d_in: int, product: Product) -> tuple[Stack, tuple[Role, ...]]:
@@ -131,17 +111,17 @@ def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role,
     small, n = product.linear, product.order
     weights = read_gated_rnn(rnn)
     decay = weights.decay
-    into, out = gates.input_gates(rnn, split_bias=True), gates.output_gates(rnn)
+    into, out = gates.input_gates(rnn, split_bias=True), gates.output_gates(rnn, product.length)
     p, passed, neuron = into.products, np.flatnonzero(into.constant), into.neuron
     first, _ = into.distinct_values(decay[neuron])
     # Layer 1: the scaled products, their copies behind a zero gate, and the constant rows.
     rows = np.concatenate([np.tile(p, n), p[first], passed])
-    pairs = input_pairs(into, product, decay[neuron])
+    pairs = gates.input_pairs(into, product, decay[neuron])
     below = lstm(
         f=logit(decay[neuron[rows]]),
         c=small * pairs.W_x,
         g=pairs.W_m,
-        o=gates.constant_rows(len(rows), into.gate.shape[1], OPEN),
+        o=constant_rows(len(rows), into.gate.shape[1], OPEN),
     )
     # R turns layer 1's outputs into ε_v h.
     R = pairs.R
@@ -157,16 +137,16 @@ def two_lstm_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role,
         f=np.full(len(candidates), SHUT),
         c=extend(candidates, len(rows)),
         g=extend(above_inputs, len(rows)),
-        o=gates.constant_rows(len(candidates), len(rows) + 1, OPEN),
+        o=constant_rows(len(candidates), len(rows) + 1, OPEN),
     )
     weighted = weights.D * out.size / small
     shared = np.zeros((len(weighted), len(first_out)))
     np.add.at(shared.T, where_out, -np.sum(product.weights) * weighted.T)
     readout = np.hstack([*(weight * weighted for weight in product.weights), shared])
-    roles = [Role("memory", f"h[{i}] scale {a}") for a in range(n) for i in neuron[p]]
-    roles += [Role("copy", f"h[{neuron[p[i]]}] half") for i in first]
-    roles += [Role("query" if decay[i] == 0 else "memory", f"h[{i}]") for i in neuron[passed]]
-    roles += [Role("product", f"gate[{i}] scale {b}") for b in range(n) for i in range(m)]
-    roles += [Role("copy", f"gate[{i}] half") for i in first_out]
+    roles = roles_of("memory", [f"h[{i}]" for i in neuron[p]], scales=n)
+    roles += roles_of("copy", [f"h[{i}] half" for i in neuron[p[first]]])
+    roles += tuple(Role("query" if decay[i] == 0 else "memory", f"h[{i}]") for i in neuron[passed])
+    roles += roles_of("product", [f"gate[{i}]" for i in range(m)], scales=n)
+    roles += roles_of("copy", [f"gate[{i}] half" for i in first_out])
     stack = Stack(None, [below, above], Affine(readout), needs_x64=product.needs_x64)
-    return stack, tuple(roles)
+    return stack, roles
