@@ -6,25 +6,28 @@ all sequences of tokens of norm `radius` or less. The shares say which part of t
 the current token alone, to memory × current, to memory × memory, and to rounding.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from _common import OUT, write
 
 import underhood as uh
-from underhood.analysis.decompilation.certificate import (
+from underhood.analysis.decompilation.bounding.certificate import (
     Certificate,
     instant_bound,
     memory_with_memory_bound,
     memory_with_now_bound,
 )
-from underhood.analysis.decompilation.lags import COARSE, FINE, lag_nodes
+from underhood.analysis.decompilation.bounding.lags import COARSE, FINE, lag_nodes
 from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.quadratic import QuadraticForm
 
 STUDENTS = OUT.parent / "students"
 MANY, STARTS, STEPS = 6, 30, 200
 RADII, TIMES = (1.0, 2.0, 3.0), (8, 32)
+# The same networks with D at these scales, and one network on a long sequence.
+SCALES, LONG = (1e100, 1e-100), 20_000
 
 
 def students() -> dict[str, uh.GatedRNN]:
@@ -62,7 +65,9 @@ def planted(size: float = 1e-6) -> dict[str, uh.GatedRNN | uh.SideGatedRNN]:
     }
 
 
-def worst_by_ascent(form: QuadraticForm, radius: float, time: int) -> float:
+def worst_by_ascent(
+    form: QuadraticForm, radius: float, time: int, starts: int = STARTS, steps: int = STEPS
+) -> float:
     """Steps along each token's gradient, ever shorter, back onto the ball where they leave it."""
     rows, columns = upper(form.d_in + 1)
     fading = form.decay ** np.arange(time - 1, -1, -1)[:, None]
@@ -80,11 +85,11 @@ def worst_by_ascent(form: QuadraticForm, radius: float, time: int) -> float:
         xs = xs + 2 * radius * 0.96**number * gradient / jnp.maximum(length(gradient), 1e-200)
         return xs * jnp.minimum(1.0, radius / jnp.maximum(length(xs), 1e-9))
 
-    starts = np.random.default_rng(1).normal(size=(STARTS, time, form.d_in))
+    drawn = np.random.default_rng(1).normal(size=(starts, time, form.d_in))
     # Constant sequences, and constant but for the last token, are good places to start from.
-    starts[::3], starts[1::3, :-1] = starts[::3, :1], starts[1::3, :1]
-    climb = jax.jit(jax.vmap(lambda xs: jax.lax.fori_loop(0, STEPS, step, xs)))
-    worst = np.asarray(climb(jnp.asarray(starts)))
+    drawn[::3], drawn[1::3, :-1] = drawn[::3, :1], drawn[1::3, :1]
+    climb = jax.jit(jax.vmap(lambda xs: jax.lax.fori_loop(0, steps, step, xs)))
+    worst = np.asarray(climb(jnp.asarray(drawn)))
     return float(np.max(np.linalg.norm(form(worst), axis=-1)))
 
 
@@ -98,6 +103,57 @@ def parts(certificate: Certificate, radius: float, time: int) -> list[float]:
         memory_with_memory_bound(form, coarse, radius),
         certificate.rounding(radius, time),
     ]
+
+
+def scaled_checks() -> list[dict[str, object]]:
+    """Ascent on the difference in its own units; the layers themselves run on what it found."""
+    rows = []
+    for name, network in planted().items():
+        for scale in SCALES:
+            certificate = uh.decompile(rescaled(network, scale)).certificate
+            bound = certificate.bound(2.0, 32)
+            worst = worst_by_ascent(certificate.difference, 2.0, 32)
+            worst = float(np.ldexp(worst, certificate.exponent))
+            rows.append(shown(f"{name} × {scale:g}", 2.0, 32, bound, worst))
+    return rows
+
+
+def long_checks() -> list[dict[str, object]]:
+    """LONG tokens: constant, random and alternating sequences through both layers, and ascent."""
+    rows = []
+    rng = np.random.default_rng(0)
+    for name, network in planted().items():
+        for scale in (1.0, *SCALES):
+            certificate = uh.decompile(rescaled(network, scale)).certificate
+            drawn = rng.normal(size=(8, LONG, network.d_in))
+            drawn[:3] = drawn[:3, :1]
+            drawn[3] = drawn[3, :1] * (-1.0) ** np.arange(LONG)[:, None]
+            xs = 2 * drawn / np.linalg.norm(drawn, axis=2, keepdims=True)
+            apart = (
+                np.asarray(jax.jit(jax.vmap(layer))(xs))
+                for layer in (certificate.network, certificate.attention)
+            )
+            difference = next(apart) - next(apart)
+            largest = float(np.max(np.abs(difference))) or 1.0
+            worst = largest * float(np.max(np.linalg.norm(difference / largest, axis=2)))
+            bound = certificate.bound(2.0, LONG)
+            rows.append(shown(f"{name} × {scale:g}", 2.0, LONG, bound, worst))
+            climbed = worst_by_ascent(certificate.difference, 2.0, LONG, starts=3, steps=40)
+            climbed = float(np.ldexp(climbed, certificate.exponent))
+            rows.append(shown(f"{name} × {scale:g}, ascent", 2.0, LONG, bound, climbed))
+    return rows
+
+
+def rescaled(network: uh.GatedRNN | uh.SideGatedRNN, scale: float) -> uh.GatedRNN | uh.SideGatedRNN:
+    return eqx.tree_at(lambda layer: layer.D, network, np.asarray(network.D) * scale)
+
+
+def shown(name: str, radius: float, time: int, bound: float, worst: float) -> dict[str, object]:
+    print(
+        f"{name:<26} {radius:6g} {time:6} {bound:9.2e} {worst:9.2e} {bound / worst:9.2f}",
+        flush=True,
+    )
+    return {"network": name, "radius": radius, "time": time, "bound": bound, "worst": worst}
 
 
 def main() -> None:
@@ -131,6 +187,10 @@ def main() -> None:
                     }
                 )
     print(f"the largest factor is {max(row['bound'] / row['worst'] for row in rows):.1f}")
+    extremes = [*scaled_checks(), *long_checks()]
+    exceeded = [row for row in [*rows, *extremes] if not row["worst"] <= row["bound"]]
+    print(f"exceeded: {len(exceeded)} of {len(rows) + len(extremes)}")
+    rows += extremes
     write("certificate", rows)
 
 

@@ -9,10 +9,9 @@ scoring        attention_score for any layer; stands on forms
 A folder imports only from those it stands on, and from `arguments`, which stands on none.
 """
 
-from underhood.analysis.decompilation.certificate import Certificate
+from underhood.analysis.decompilation.bounding.certificate import Certificate
 from underhood.analysis.decompilation.decompiling import Decompilation, decompile
-from underhood.analysis.forms.moments import MomentForm, moment_form
-from underhood.analysis.forms.polynomials import Polynomial, polynomial
+from underhood.analysis.forms.polynomials import MomentForm, Polynomial, moment_form, polynomial
 from underhood.analysis.reading.neuron_roles import roles
 from underhood.analysis.reading.probes import Probes, probe
 from underhood.analysis.scoring.scores import AttentionScore, attention_score

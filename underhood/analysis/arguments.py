@@ -5,9 +5,11 @@ from typing import TypeVar
 from underhood.common.errors import BadInput, refuse
 from underhood.common.numbers import share_problems, whole_problems
 from underhood.constructions import Construction
-from underhood.layers import GatedRNN, SideGatedRNN
+from underhood.layers import DenseGatedRNN, GatedRNN, SideGatedRNN
 
 GatedNetwork = GatedRNN | SideGatedRNN
+# Networks that `decompile` reads.
+ReadableNetwork = GatedRNN | SideGatedRNN | DenseGatedRNN
 # A network that comes back as the same kind.
 Network = TypeVar("Network", bound=GatedNetwork)
 
@@ -16,14 +18,24 @@ LONGEST = 256
 
 
 def check_gated(
-    model: object, about: str, *, time: object = 1, least: int = 1, **shares: object
+    model: object,
+    about: str,
+    *,
+    time: object = 1,
+    least: int = 1,
+    dense: bool = False,
+    **shares: object,
 ) -> None:
-    """Refuse everything but a GatedRNN or a SideGatedRNN with inputs; then `check_numbers`."""
+    """Refuse everything but a GatedRNN or a SideGatedRNN with inputs; then `check_numbers`.
+
+    dense  whether a DenseGatedRNN will do too
+    """
     if isinstance(model, Construction):
         raise BadInput(f"{about} takes a network: give the construction's .layer.")
-    if not isinstance(model, GatedNetwork):
+    if not isinstance(model, ReadableNetwork if dense else GatedNetwork):
+        more = ", a DenseGatedRNN" if dense else ""
         raise BadInput(
-            f"{about} takes a GatedRNN or a SideGatedRNN, not a {type(model).__name__}; "
+            f"{about} takes a GatedRNN{more} or a SideGatedRNN, not a {type(model).__name__}; "
             "attention_score judges any layer."
         )
     if model.d_in == 0:

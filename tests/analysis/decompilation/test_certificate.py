@@ -12,9 +12,9 @@ import pytest
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.decompilation.bounds import one_token_bound, two_token_bound
-from underhood.analysis.decompilation.lags import COARSE, FINE, lag_nodes
-from underhood.analysis.decompilation.rounding import rounding_bound
+from underhood.analysis.decompilation.bounding.bounds import one_token_bound, two_token_bound
+from underhood.analysis.decompilation.bounding.lags import COARSE, FINE, lag_nodes
+from underhood.analysis.decompilation.bounding.rounding import rounding_bound
 from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.quadratic import (
     QuadraticForm,

@@ -14,7 +14,7 @@ from underhood.analysis.decompilation.projection import attention_features, proj
 from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadratic_form
-from underhood.constructions.sources.reference import attention_reference
+from underhood.constructions.sources.reference import reference
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
@@ -38,16 +38,20 @@ def assert_found(source, rnn):
     the fit's own systems, |M|²I + MMᵀ, have condition two at most.
     """
     result = uh.decompile(rnn)
-    assert result.is_attention and result.residual <= EXACT
     assert len(result.neurons) == rnn.neurons
-    for time in (1, 11):
-        xs = np.random.default_rng(time).normal(size=(4, time, source.d_in))
-        expected = attention_reference(source, xs)
-        scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
-        apart = attention_reference(result.attention, xs) - expected
-        assert np.abs(apart).max(initial=0.0) <= EXACT * scale
     V, M = matrices(source)
     ranks = [np.linalg.matrix_rank(W, tol=1e-9) for W in (V, M)]
+    if min(ranks) == 0 and result.verdict == "undecided":
+        # Scrambled zeros add up to the rounding of their weights, which is no function to judge.
+        assert "may be rounding" in result.reason
+        return
+    assert result.is_attention and result.residual <= EXACT
+    for time in (1, 11):
+        xs = np.random.default_rng(time).normal(size=(4, time, source.d_in))
+        expected = reference(source, xs)
+        scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
+        apart = reference(result.attention, xs) - expected
+        assert np.abs(apart).max(initial=0.0) <= EXACT * scale
     if min(ranks) == 0:
         assert "computes zero" in result.reason
         return
@@ -109,15 +113,22 @@ def test_scrambled_networks_give_it_back_too(case, chosen):
     assert_found(source, scrambled(rnn, rng, sorted(chosen, key=SCRAMBLES.index)))
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="cancelling neurons leave too few digits")
 @pytest.mark.parametrize("seed, scrambles", [(21806, 8), (21805, 4)])
-def test_known_networks_that_lose_digits(seed, scrambles):
+def test_cancelling_neurons_cost_no_digits(seed, scrambles):
+    """Terms are 1e8 times the function, so float64 sums would keep eight digits of it."""
     sizes = {"d": 5, "d_v": 5, "d_k": 3, "rank_v": 5, "rank_m": 3}
     kind = {"target": "gated_rnn", "form": "compact", "decay": "none", "biases": False}
     source, rnn, rng = compiled(seed=seed, **kind, **sizes)
     some = ("mixed_queries", "split", "duplicated", "cancelling")
     chosen = [scramble for scramble in SCRAMBLES if scrambles == 8 or scramble.__name__ in some]
-    assert_found(source, scrambled(rnn, rng, chosen))
+    result = uh.decompile(scrambled(rnn, rng, chosen))
+    assert result.is_attention
+    # Scrambling rounds the weights, so the network is not the source to its last digit.
+    assert result.residual < 1e-9
+    V, M = matrices(source)
+    for W, target in zip(matrices(result.attention), (V, M), strict=True):
+        scale = np.sum(W * target) / np.sum(target**2)
+        np.testing.assert_allclose(W, scale * target, atol=1e-8 * np.abs(W).max())
 
 
 @pytest.mark.parametrize("decay", ["none", "common", "per row"])
@@ -178,9 +189,10 @@ def test_untrained_networks_are_no_attention(d, hidden, d_out):
     for seed in range(2):
         sizes = {"d_in": d, "hidden": hidden, "d_out": d_out, "key": jax.random.key(seed)}
         for rnn in (uh.GatedRNN.init(**sizes, gated=hidden), uh.SideGatedRNN.init(**sizes)):
-            result = uh.decompile(rnn)
+            # A side-gated RNN is attention with as many heads as neurons; one head it is not.
+            result = uh.decompile(rnn, max_heads=1)
             assert not result.is_attention and result.residual > 0.02
-            assert result.reason.startswith("not attention: the nearest attention has residual")
+            assert result.reason.startswith("not attention: the best attention found has residual")
 
 
 D_IN, D_OUT, TIME = 3, 2, 16
@@ -228,10 +240,11 @@ def test_the_residual_is_the_share_of_what_was_planted(name, biases, share):
     np.testing.assert_allclose(quadratic_form(rnn)(xs), whole(xs), atol=1e-9)
     expected = size(planted, TIME) / size(whole, TIME)
     assert expected == pytest.approx(share, rel=1e-2)
-    result = uh.decompile(rnn, biases=biases, time=TIME, tolerance=share / 2)
+    options = {"biases": biases, "time": TIME, "max_heads": 1}
+    result = uh.decompile(rnn, **options, tolerance=share / 2)
     assert result.residual == pytest.approx(expected, rel=1e-2)
     assert not result.is_attention
-    assert uh.decompile(rnn, biases=biases, time=TIME, tolerance=2 * share).is_attention
+    assert uh.decompile(rnn, **options, tolerance=2 * share).is_attention
     assert result.reason.startswith("not attention")
     if biases is False:
         # With biases, the projection taken out has parts of other degrees, larger than the rest.
@@ -269,7 +282,7 @@ def test_a_side_gated_network_with_another_decay_is_no_attention(share):
     planted = faded - from_table(D_IN, back, np.ones(D_OUT))
     scale = share * size(from_table(D_IN, base, np.ones(D_OUT)), TIME) / size(planted, TIME)
     rnn = side_network(D_IN, [(1.0, base - scale * back), (0.5, scale * table)])
-    result = uh.decompile(rnn, time=TIME, tolerance=share / 2)
+    result = uh.decompile(rnn, time=TIME, tolerance=share / 2, max_heads=1)
     assert result.residual == pytest.approx(share / np.hypot(1, share), rel=1e-2)
     assert not result.is_attention and "degree 3" in result.reason
     assert sum(role.kind == "other" for role in result.neurons) == rnn.neurons // 2

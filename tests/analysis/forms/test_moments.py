@@ -11,7 +11,7 @@ from scrambles import permuted, rescaled, scrambled, swapped_branches
 from teachers import random_gated, random_side
 
 import underhood as uh
-from underhood.analysis.forms.moments import moment_form
+from underhood.analysis.forms.polynomials import moment_form
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -12,7 +12,7 @@ comes first.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -35,8 +35,27 @@ FORGETS = 1e-3
 CONVERGED_METRIC = 1e-13
 
 
-def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) -> LinearAttention:
-    """Return the nearest attention with one decay per output."""
+@dataclass(frozen=True)
+class Projected:
+    """The network over the features of attention: tables [rows, entries, width] and their metric.
+
+    decay    of each row; a row is an output
+    factors  R with |R t| the size of a difference t, for each row; none for many inputs
+    size     attention reads the first `size` entries of z = [x; 1]
+    """
+
+    tables: np.ndarray
+    factors: list[np.ndarray]
+    decay: np.ndarray
+    size: int
+
+    def form(self, d_in: int) -> QuadraticForm:
+        """Return the function of the tables."""
+        return quadratic.from_table(d_in, self.tables, self.decay)
+
+
+def project_outputs(form: QuadraticForm, *, biases: bool, time: int = TIME) -> Projected:
+    """Project a network onto the features of attention, with one decay per output."""
     d_in = form.d_in
     features = attention_features(d_in, biases=biases)
     decay = choose_decays(form, features, time)
@@ -52,10 +71,16 @@ def nearest_attention(form: QuadraticForm, *, biases: bool, time: int = TIME) ->
                 factors[o] = factor
         else:
             tables[outputs] = exact_table(some.gathered(), float(value), nearby=1e-3) * features
-    V, M = fit_table(tables, d_in + biases)
-    if d_in <= METRIC_INPUTS:
-        V, M = refine_fit(V, M, tables, factors, d_in + biases)
-    return canonical(*ordered_rank_one(V, M), decay, biases)
+    return Projected(tables, factors if d_in <= METRIC_INPUTS else [], decay, d_in + biases)
+
+
+def nearest_attention(projected: Projected) -> LinearAttention:
+    """Return the nearest attention with one head and one decay per output."""
+    V, M = fit_table(projected.tables, projected.size)
+    if projected.factors:
+        V, M = refine_fit(V, M, projected.tables, projected.factors, projected.size)
+    d_in = projected.tables.shape[-1] - 1
+    return canonical(*ordered_rank_one(V, M), projected.decay, projected.size > d_in)
 
 
 def fit_table(tables: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -44,22 +44,26 @@ def attention_features(d_in: int, *, biases: bool) -> np.ndarray:
     return biases | ((columns < d_in)[:, None] & (np.arange(d_in + 1) < d_in))
 
 
-def metric(d_in: int, decay: float, time: int) -> np.ndarray:
-    """Return Φ, averaged over the tokens of a sequence."""
+def metric(d_in: int, decay: float | tuple[float, float], time: int) -> np.ndarray:
+    """Return Φ, averaged over the tokens of a sequence.
+
+    decay  of the memory; two decays if f and f' have memories of different decays
+    """
     mean, spread = entry_moments(d_in)
     v, z, both = feature_powers(d_in)
-    past = decay ** np.arange(time)
-    past[0] = 0.0
-    sums, squares = np.cumsum(past), np.cumsum(past**2)
-    seen = np.mean(sums**2) * np.outer(mean, mean) + np.mean(squares) * np.diag(spread**2)
+    first, second = decay if isinstance(decay, tuple) else (decay, decay)
+    pasts = [value ** np.arange(time) for value in (first, second)]
+    for past in pasts:
+        past[0] = 0.0
+    (sums, more), squares = np.cumsum(pasts, axis=1), np.cumsum(pasts[0] * pasts[1])
+    seen = np.mean(sums * more) * np.outer(mean, mean) + np.mean(squares) * np.diag(spread**2)
     width = len(v) * (d_in + 1)
     # E[v'zz'] [c, features']; E[P] puts it in every entry with a mean.
-    meets = normal_moments(z, both)
-    crossed = np.mean(sums) * np.einsum("e,cf->ecf", mean, meets).reshape(width, width)
+    meets = np.einsum("e,cf->ecf", mean, normal_moments(z, both)).reshape(width, width)
     return (
         np.einsum("ef,cd->ecfd", seen, normal_moments(z, z)).reshape(width, width)
-        + crossed
-        + crossed.T
+        + np.mean(sums) * meets
+        + np.mean(more) * meets.T
         + normal_moments(both, both)
     )
 

@@ -2,14 +2,10 @@
 
 Attention y = W_V S M z is linear in the memory S, a symmetric matrix, and in the current z, so it
 is the table T[o, a, b, c] = ½(W_V[o,a] M[b,c] + W_V[o,b] M[a,c]) over S_ab z_c. For any such table,
-W_V is fitted to M and M to W_V, by turns. Each turn is a small linear system, because
-
-    ⟨sym(V⊗M), sym(V'⊗M)⟩ = ½ Σ_o v_oᵀ(|M|²I + MMᵀ)v'_o
-    ⟨sym(V⊗M), sym(V⊗M')⟩ = ½ ⟨M, (|V|²I + VᵀV)M'⟩,
-
-and no turn makes the fit worse. The first guess is the leading singular pair of T as a matrix from
-(b, c) to (o, a). There sym(V⊗M) is ½ V⊗M plus a remainder that is spread over many directions. If
-that guess is not enough, random guesses follow.
+W_V is fitted to M and M to W_V, by turns, each a small linear system (docs/inside.md). No turn
+makes the fit worse. The first guess is the leading singular pair of T as a matrix from (b, c) to
+(o, a). There sym(V⊗M) is ½ V⊗M plus a remainder that is spread over many directions. If that guess
+is not enough, random guesses follow.
 """
 
 from dataclasses import dataclass

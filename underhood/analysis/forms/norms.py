@@ -41,7 +41,7 @@ def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
     """Return E[y_o(t)²] [d_out, time] on normal tokens."""
     # Neurons that read nothing and neurons that nothing reads take no part.
     read = np.any(form.kernels != 0, axis=(0, 1))
-    form = form.keep(read & np.any(form.reads != 0, axis=1)).gathered()
+    form = form.keep(read & np.any(form.reads != 0, axis=1)).gathered(equal=0.0)
     if not form.neurons:
         return np.zeros((form.d_out, time))
     mean, spread = entry_moments(form.d_in)

@@ -1,16 +1,22 @@
-"""A network's function on a single token: a polynomial with exact coefficients.
+"""A network as an exact polynomial: of decayed second moments, and of a single token.
 
-After the first token every neuron holds q_i·v(z), so an output is v(z)ᵀ(QᵀK_oQ)v(z), a quartic form
-in z = [x; 1]. Adding up equal products gives one coefficient per monomial of x of degree 4 or less.
+    z = [x; 1]    S_λ(t) = Σ_{s≤t} λ^{t−s} z_s z_sᵀ    so that S_0 = z_t z_tᵀ is the current token
+    y_o = Σ_{a≤b} ⟨C_ab[o], s_a ⊗ s_b⟩,    s = the entries of S on and above its diagonal,
+
+one table of coefficients per pair of decays. The tables describe the network on all sequences.
+docs/inside.md says why, what leaves them unchanged, and the one freedom that they have. After the
+first token every neuron holds q_i·v(z), so an output is v(z)ᵀ(QᵀK_oQ)v(z), a quartic form in z.
+Adding up equal products gives one coefficient per monomial of x of degree 4 or less.
 """
 
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from underhood.analysis.forms.monomials import monomials
-from underhood.analysis.forms.quadratic import ExactLayer, quadratic_form
+from underhood.analysis.forms.quadratic import ExactLayer, decay_groups, products, quadratic_form
 from underhood.common.errors import BadInput
 
 if TYPE_CHECKING:
@@ -78,13 +84,13 @@ class Polynomial:
         if len(names) != d:
             raise BadInput(f"Give {d} names, not {len(names)}.")
         symbols = [sympy.Symbol(name) for name in names]
-        products = [
+        terms = [
             sympy.prod(symbol ** int(p) for symbol, p in zip(symbols, power, strict=True))
             for power in self.powers
         ]
         kept = (np.flatnonzero(np.abs(row) > smallest) for row in self.coefficients)
         return [
-            sympy.Add(*(sympy.Float(row[k]) * products[k] for k in places))
+            sympy.Add(*(sympy.Float(row[k]) * terms[k] for k in places))
             for row, places in zip(self.coefficients, kept, strict=True)
         ]
 
@@ -103,3 +109,35 @@ def polynomial(layer: ExactLayer) -> Polynomial:
     known = monomials(form.d_in)
     tables = form.reads.T @ form.kernels @ form.reads
     return Polynomial(known.powers, known.collect(tables))
+
+
+@dataclass(frozen=True)
+class MomentForm:
+    """Coefficients [d_out, entries, entries] for pairs (a, b), a ≤ b, of places in `decays`."""
+
+    d_in: int
+    d_out: int
+    decays: tuple[float, ...]
+    terms: dict[tuple[int, int], np.ndarray]
+
+    def __call__(self, xs: np.ndarray) -> np.ndarray:
+        """Return the outputs on one sequence [time, d_in], token by token."""
+        written = products(xs)
+        moments = np.zeros((len(self.decays), written.shape[1]))
+        outputs = np.zeros((len(written), self.d_out))
+        for t, now in enumerate(written):
+            moments = np.array(self.decays)[:, None] * moments + now
+            for (a, b), table in self.terms.items():
+                outputs[t] += np.einsum("oij,i,j->o", table, moments[a], moments[b])
+        return outputs
+
+
+def moment_form(layer: ExactLayer) -> MomentForm:
+    """Return the exact function of a gated RNN, a side-gated RNN or attention."""
+    form = quadratic_form(layer)
+    decays, groups = decay_groups(form.decay)
+    terms = {
+        (a, b): (1 if a == b else 2) * form.table(first, second)
+        for (a, first), (b, second) in combinations_with_replacement(enumerate(groups), 2)
+    }
+    return MomentForm(form.d_in, form.d_out, decays, terms)

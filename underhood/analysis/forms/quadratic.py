@@ -14,17 +14,18 @@ side, and one of the kernels has a minus sign. Unrolled over the lags k = t − 
     y_o(t) = Σ_{k,k'<t} v(z_{t−k})ᵀ G_o(k,k') v(z_{t−k'}),    G_o(k,k') = Qᵀ Λ^k K_o Λ^{k'} Q.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
 
+from underhood.analysis.forms.diagonal import diagonalise
 from underhood.analysis.forms.linear_algebra import decayed_sums, symmetric_part, upper
 from underhood.common.errors import BadInput
-from underhood.layers import GatedRNN, LinearAttention, SideGatedRNN
+from underhood.layers import DenseGatedRNN, GatedRNN, LinearAttention, MultiHead, SideGatedRNN
 
 # Layers whose function is known exactly.
-ExactLayer = GatedRNN | SideGatedRNN | LinearAttention
+ExactLayer = GatedRNN | SideGatedRNN | DenseGatedRNN | LinearAttention | MultiHead
 # Decays closer than this count as equal. λ is stored through ν, which is exact to about 1e-15.
 EQUAL_DECAYS = 1e-12
 
@@ -115,7 +116,7 @@ def symmetric_products(W_m: np.ndarray, W_x: np.ndarray) -> np.ndarray:
     return np.where(rows == columns, both / 2, both)
 
 
-def input_reads(layer: GatedRNN | SideGatedRNN) -> np.ndarray:
+def input_reads(layer: GatedRNN | SideGatedRNN | DenseGatedRNN) -> np.ndarray:
     """Return rows q_i over v(z), what each neuron adds up; a side-gated RNN reads no constant."""
     W_m, W_x = finite_weights(layer, "W_in_m", "W_in_x")
     if isinstance(layer, SideGatedRNN):
@@ -153,6 +154,15 @@ def _(layer: GatedRNN) -> QuadraticForm:
 
 
 @quadratic_form.register
+def _(layer: DenseGatedRNN) -> QuadraticForm:
+    W_out_m, W_out_x, D, A = finite_weights(layer, "W_out_m", "W_out_x", "D", "A")
+    # In the basis P of its eigenvectors the state is a vector of neurons with one decay each.
+    basis = diagonalise(A)
+    kernels = basis.P.T @ symmetric_part(W_out_m.T @ (D[:, :, None] * W_out_x)) @ basis.P
+    return QuadraticForm(layer.d_in, basis.P_inverse @ input_reads(layer), basis.decay, kernels)
+
+
+@quadratic_form.register
 def _(layer: SideGatedRNN) -> QuadraticForm:
     W_side, D, decay = finite_weights(layer, "W_side", "D", "decay")
     couplings = np.pad(np.einsum("oh,hc->ohc", D, W_side), ((0, 0), (0, 0), (0, 1)))
@@ -164,6 +174,19 @@ def _(layer: LinearAttention) -> QuadraticForm:
     finite_weights(layer, "W_V", "W_K", "W_Q")
     V, K, Q = layer.augmented()
     return from_table(layer.d_in, attention_table(V, K.T @ Q), layer.decays)
+
+
+@quadratic_form.register
+def _(layer: MultiHead) -> QuadraticForm:
+    for head in layer.heads:
+        finite_weights(head, "W_V", "W_K", "W_Q")
+    weights = [head.augmented() for head in layer.heads]
+    tables = np.vstack([attention_table(V, K.T @ Q) for V, K, Q in weights])
+    rows = from_table(layer.d_in, tables, np.concatenate([head.decays for head in layer.heads]))
+    if layer.W_O is None:
+        return rows
+    (W_O,) = finite_weights(layer, "W_O")
+    return replace(rows, kernels=np.tensordot(W_O, rows.kernels, axes=1))
 
 
 def attention_table(V: np.ndarray, M: np.ndarray) -> np.ndarray:

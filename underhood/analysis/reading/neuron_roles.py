@@ -10,7 +10,7 @@ from underhood.analysis.arguments import GatedNetwork
 from underhood.common.decay import kinds
 from underhood.common.errors import BadInput
 from underhood.constructions import Role
-from underhood.layers import LinearAttention
+from underhood.layers import LinearAttention, MultiHead
 
 
 def roles(layer: GatedNetwork, keeps: tuple[float, ...] = (1.0,)) -> tuple[Role, ...]:
@@ -24,13 +24,18 @@ def roles(layer: GatedNetwork, keeps: tuple[float, ...] = (1.0,)) -> tuple[Role,
         raise BadInput(
             f"Roles are read off the decays of a GatedRNN or SideGatedRNN, not a {kind}."
         )
-    decay = np.asarray(decay, float)
+    return decay_roles(np.asarray(decay, float), keeps)
+
+
+def decay_roles(decay: np.ndarray, keeps: tuple[float, ...]) -> tuple[Role, ...]:
+    """Return the roles of neurons with these decays."""
     return tuple(
         Role(str(kind), f"λ={value:.6g}")
         for kind, value in zip(kinds(decay, keeps), decay, strict=True)
     )
 
 
-def memory_decays(attention: LinearAttention) -> tuple[float, ...]:
+def memory_decays(attention: LinearAttention | MultiHead) -> tuple[float, ...]:
     """Return the different decays of an attention's memory."""
-    return tuple(np.unique(attention.decays).tolist()) or (1.0,)
+    heads = attention.heads if isinstance(attention, MultiHead) else (attention,)
+    return tuple(np.unique(np.concatenate([head.decays for head in heads])).tolist()) or (1.0,)

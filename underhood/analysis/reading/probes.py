@@ -47,10 +47,9 @@ def probe(
     if not isinstance(attention, LinearAttention):
         kind = type(attention).__name__
         raise BadInput(f"probe compares with a LinearAttention, not with a {kind}.")
-    if model.d_in != attention.d_in:
-        raise BadInput(
-            f"probe: the model reads {model.d_in} numbers, the attention {attention.d_in}."
-        )
+    reads, wanted = model.d_in, attention.d_in
+    if reads != wanted:
+        raise BadInput(f"probe: the model reads {reads} numbers, the attention {wanted}.")
     xs, states = sample_states(model, time, seed)
     kind, Q = neuron_kinds(model, attention), attention.augmented().Q
     memory, query = states[:, kind == "memory"], states[:, kind == "query"]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.decompilation.rounding import geometric_sum
+from underhood.analysis.decompilation.bounding.rounding import geometric_sum
 
 # Lags up to the first number are nodes; later nodes grow by the second number, a factor. Sums over
 # lags take the fine spacing, sums over pairs of lags the coarse one.

@@ -16,10 +16,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import DTypeLike
 
-from underhood.analysis.arguments import GatedNetwork
-from underhood.analysis.decompilation.bounds import largest_norms, one_token_bound, two_token_bound
-from underhood.analysis.decompilation.lags import COARSE, FINE, Lags, lag_nodes
-from underhood.analysis.decompilation.rounding import rounding_bound
+from underhood.analysis.arguments import ReadableNetwork
+from underhood.analysis.decompilation.bounding.bounds import (
+    largest_norms,
+    one_token_bound,
+    two_token_bound,
+)
+from underhood.analysis.decompilation.bounding.horizons import LONGEST_HORIZON, longest, reach_of
+from underhood.analysis.decompilation.bounding.lags import COARSE, FINE, Lags, lag_nodes
+from underhood.analysis.decompilation.bounding.rounding import SMALLEST, rounding_bound
+from underhood.analysis.decompilation.function import NetworkFunction
 from underhood.analysis.forms.linear_algebra import symmetric_reads
 from underhood.analysis.forms.norms import between, by_degree, size
 from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
@@ -27,8 +33,8 @@ from underhood.analysis.reading.neuron_roles import memory_decays
 from underhood.common.decay import kinds
 from underhood.common.errors import refuse
 from underhood.common.files import Json
-from underhood.common.numbers import whole_problems
-from underhood.layers import LinearAttention
+from underhood.common.numbers import finite_or_none, whole_problems
+from underhood.layers import LinearAttention, MultiHead
 
 # Singular values come out with a relative error of a few hundred eps at most.
 COMPUTED = 1e-12
@@ -48,6 +54,8 @@ class Certificate:
                                roles of the two neurons that meet
     left_degrees, left_groups  the same for what the attention misses, as shares of the network
     Parts overlap, so the squares of shares need not add up to one.
+    exponent                   the difference is 2^exponent times the form `difference`, which is
+                               None where the network's function is not known
     """
 
     size: float
@@ -57,9 +65,10 @@ class Certificate:
     groups: dict[str, float]
     left_degrees: dict[int, float]
     left_groups: dict[str, float]
-    network: GatedNetwork = field(repr=False)
-    attention: LinearAttention = field(repr=False)
-    difference: QuadraticForm = field(repr=False)
+    network: ReadableNetwork = field(repr=False)
+    attention: LinearAttention | MultiHead = field(repr=False)
+    difference: QuadraticForm | None = field(repr=False)
+    exponent: int = 0
 
     def bound(self, radius: float, time: int) -> float:
         """Return an upper bound on |rnn − attention| for |x_t| ≤ radius and up to `time` tokens.
@@ -68,16 +77,34 @@ class Certificate:
         """
         return self.exact_bound(radius, time) + self.rounding(radius, time)
 
+    def horizon(self, radius: float, tolerance: float) -> int:
+        """Return the longest length up to which bound(radius, length) keeps a promise.
+
+        The promise is |rnn − attention| ≤ tolerance × the attention's largest output on sequences
+        of that length; 0: it is not certain at any length.
+        """
+        check_range(radius, 1)
+        if not self.attention.neurons:
+            # Zero promises zero.
+            return LONGEST_HORIZON if self.size == 0 else 0
+        reach = reach_of(self.attention, float(radius))
+        return longest(lambda time: self.bound(radius, time) <= tolerance * reach(time), self.time)
+
     def exact_bound(self, radius: float, time: int) -> float:
         """Return the bound in exact arithmetic: the sum in the head of this file."""
         check_range(radius, time)
+        if self.difference is None:
+            return float("inf")
         form, radius, time = self.difference, float(radius), int(time)
         total = instant_bound(form, radius)
         if time > 1:
             fine, coarse = (lag_nodes(form.decay, time, spacing) for spacing in (FINE, COARSE))
             total += memory_with_now_bound(form, fine, radius)
             total += memory_with_memory_bound(form, coarse, radius)
-        return (1 + COMPUTED) * total
+        total = (1 + COMPUTED) * total
+        scaled = float(np.ldexp(total, self.exponent))
+        # What is too small for float64 is not zero.
+        return scaled + SMALLEST if total > 0 and self.exponent < 0 else scaled
 
     def rounding(self, radius: float, time: int, dtype: DTypeLike = np.float64) -> float:
         """Return what rounding may add, in the networks and in the certificate's tables."""
@@ -90,9 +117,8 @@ class Certificate:
         degree = max(self.left_degrees, key=self.left_degrees.__getitem__)
         group = max(self.left_groups, key=self.left_groups.__getitem__)
         return (
-            f"the nearest attention has residual {self.residual:.2g} (1 is the whole function); "
-            f"its largest part by degree has degree {degree}, its largest part by neurons is "
-            f"{group}"
+            f"the best attention found has residual {self.residual:.2g} (1 is the whole "
+            f"function); most of what it misses has degree {degree} and comes from {group}"
         )
 
     def stated_bounds(self) -> list[tuple[float, float]]:
@@ -101,13 +127,14 @@ class Certificate:
 
     def facts(self) -> Json:
         """Return everything as plain numbers, with the bound at a few radii."""
-        numbers = {name: getattr(self, name) for name in ("size", "time", "residual")}
+        numbers: Json = {"size": finite_or_none(self.size), "time": self.time}
+        numbers["residual"] = self.residual
         shares = {
             name: {str(part): share for part, share in getattr(self, name).items()}
             for name in ("degrees", "groups", "left_degrees", "left_groups")
         }
         bounds = [
-            {"radius": radius, "time": self.time, "bound": bound}
+            {"radius": radius, "time": self.time, "bound": finite_or_none(bound)}
             for radius, bound in self.stated_bounds()
         ]
         return {**numbers, **shares, "bounds": bounds}
@@ -133,11 +160,21 @@ def check_range(radius: float, time: int) -> None:
 
 
 def certify(
-    network: GatedNetwork, attention: LinearAttention, *, whole: float, residual: float, time: int
+    network: ReadableNetwork,
+    attention: LinearAttention | MultiHead,
+    *,
+    function: NetworkFunction,
+    scaled: LinearAttention | MultiHead,
+    residual: float,
 ) -> Certificate:
-    """Return the certificate; `whole` is the size of the network's function."""
-    form = quadratic_form(network)
-    difference = form - quadratic_form(attention)
+    """Return the certificate of an attention.
+
+    function  of the network
+    scaled    the attention in the units of the function's form
+    residual  share of the function that the attention misses
+    """
+    form, whole, time = function.form, function.size, function.time
+    difference = form - quadratic_form(scaled)
     keeps = memory_decays(attention)
     parts: Json = {"degrees": by_degree(form), "groups": by_roles(form, keeps)}
     parts |= {"left_degrees": by_degree(difference), "left_groups": by_roles(difference, keeps)}
@@ -148,7 +185,18 @@ def certify(
     # Decays that differ at all may drift apart over a long sequence.
     difference = difference.gathered(equal=0.0)
     layers: Json = {"network": network, "attention": attention}
-    return Certificate(whole, time, residual, **shares, **layers, difference=difference)
+    rest: Json = {"difference": difference, "exponent": function.exponent}
+    whole = float(np.ldexp(whole, function.exponent))
+    return Certificate(whole, time, residual, **shares, **layers, **rest)
+
+
+def unknown_certificate(
+    network: ReadableNetwork, attention: LinearAttention | MultiHead, time: int
+) -> Certificate:
+    """Return the certificate of a network whose function is not known: it promises nothing."""
+    layers: Json = {"network": network, "attention": attention, "difference": None}
+    nothing: Json = {name: {} for name in ("degrees", "groups", "left_degrees", "left_groups")}
+    return Certificate(float("nan"), time, 1.0, **nothing, **layers)
 
 
 def by_roles(form: QuadraticForm, keeps: tuple[float, ...]) -> dict[str, QuadraticForm]:

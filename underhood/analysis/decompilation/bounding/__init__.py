@@ -1,0 +1,1 @@
+"""How far a network and an attention can differ: the certificate and what it stands on."""
