@@ -58,7 +58,7 @@ def main(steps: int = 3000) -> uh.Run:
     )
     print(run.members[["width", "seed", "normalised_loss"]].to_string(index=False))
     result = uh.attention_score(run.best(), key=jax.random.key(2), d_in=2)
-    print(f"the best one: {result.score:.4f} of its variance is attention")
+    print(f"the best one: attention score {result.score:.4f} ± {result.errors.score:.4f}")
     return run
 
 

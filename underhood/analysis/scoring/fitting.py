@@ -1,45 +1,46 @@
-"""The linear attention nearest to given outputs: W_V, M and λ by least squares on the tokens.
+"""The linear attention nearest to what the past decides: W_V, M and λ by least squares.
 
 In the letters of `problem.py`, W_V given M is a linear problem with matrix K = ⟨M⊗M, G⟩, and M
-given W_V is one with matrix N = ⟨W_VᵀW_V, G⟩. Turns between the two never touch the tokens again.
+given W_V is one with matrix N = ⟨W_VᵀW_V, G⟩. Turns between the two never touch the rows again.
 They start from the attention nearest to the regression on all features.
 
 Turns are slow at the end, and a Gram matrix holds half the digits. So the fit is finished by damped
-Newton steps in W_V, M and λ, whose gradients come from the residuals of the tokens themselves. The
+Newton steps in W_V, M and λ, whose gradients come from the residuals of the rows themselves. The
 Hessian is block-diagonal in the rows of W_V, so these are eliminated first.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from underhood.analysis.forms.attention_fit import fit_attention
+from underhood.analysis.scoring.jackknife import jackknife_error
 from underhood.analysis.scoring.problem import Fit, Problem, apply, ridged
 from underhood.common.least_squares import damped_steps
 
 # λ = 1 and horizons 1/(1 − λ) from a hundred tokens to about one.
 GRID = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
 GOLDEN = (np.sqrt(5) - 1) / 2
-TOKEN_TURNS, GOLDEN_STEPS, NEWTON_STEPS, GUESSES = 30, 8, 40, 3
+ROW_TURNS, GOLDEN_STEPS, NEWTON_STEPS, GUESSES = 30, 8, 40, 3
 # Newton steps end with a fit that is exact up to rounding, or a cost that hardly moves.
 EXACT_COST, CONVERGED = 1e-28, 1e-7
-# Fits that differ by this much of the outputs' sum of squares are equally good.
+# Fits that differ by this much of the differences' sum of squares are equally good.
 TIE = 1e-14
 
 
-def fit_outputs(tokens: np.ndarray, outputs: np.ndarray) -> Fit:
+def fit_memory(problem: Problem) -> Fit:
     """Return the best W_V, M and λ; λ is 1 unless another one is clearly better."""
-    problem = Problem(tokens, outputs, 1.0)
-    lasting = newton_fit(problem, alternate_on_tokens(problem, guesses=GUESSES), free_decay=False)
+    problem = problem.at(1.0)
+    lasting = newton_fit(problem, alternate_on_rows(problem, guesses=GUESSES), free_decay=False)
     if lasting.cost < TIE * problem.total:
         return lasting
-    starts = [lasting, *(alternate_on_tokens(problem.at(decay)) for decay in GRID[1:])]
+    starts = [lasting, *(alternate_on_rows(problem.at(decay)) for decay in GRID[1:])]
     fading = newton_fit(problem, golden_section(problem, starts), free_decay=True)
     # A λ off the mark can lead into another minimum, where W_V and M have changed places.
-    again = alternate_on_tokens(problem.at(fading.decay), guesses=GUESSES)
+    again = alternate_on_rows(problem.at(fading.decay), guesses=GUESSES)
     fading = min(fading, newton_fit(problem, again, free_decay=True), key=lambda fit: fit.cost)
-    # One more number to fit takes away about 1/tokens of the cost by chance alone.
+    # One more number to fit takes away about 1/rows of the cost by chance alone.
     chance = 10 * fading.cost / len(problem.zs) + TIE * problem.total
     return lasting if lasting.cost <= fading.cost + chance else fading
 
@@ -50,23 +51,23 @@ def golden_section(problem: Problem, starts: list[Fit]) -> Fit:
     best = starts[place]
     high, low = GRID[max(place - 1, 0)], (*GRID, 0.0)[place + 1]
     inner = (high - GOLDEN * (high - low), low + GOLDEN * (high - low))
-    left, right = (alternate_on_tokens(problem.at(decay), best.M) for decay in inner)
+    left, right = (alternate_on_rows(problem.at(decay), best.M) for decay in inner)
     for _ in range(GOLDEN_STEPS):
         if left.cost < right.cost:
             high, right = right.decay, left
-            left = alternate_on_tokens(problem.at(high - GOLDEN * (high - low)), right.M)
+            left = alternate_on_rows(problem.at(high - GOLDEN * (high - low)), right.M)
         else:
             low, left = left.decay, right
-            right = alternate_on_tokens(problem.at(low + GOLDEN * (high - low)), left.M)
+            right = alternate_on_rows(problem.at(low + GOLDEN * (high - low)), left.M)
     return min(best, left, right, key=lambda fit: fit.cost)
 
 
-def alternate_on_tokens(problem: Problem, M: np.ndarray | None = None, guesses: int = 1) -> Fit:
+def alternate_on_rows(problem: Problem, M: np.ndarray | None = None, guesses: int = 1) -> Fit:
     """Fit W_V to M and M to W_V by turns, starting from the regression unless M is given."""
     G, correlations = problem.G, problem.onto_features(problem.ys)
     M = fit_attention(problem.regression(), guesses=guesses).M if M is None else M
     before = -np.inf
-    for _ in range(TOKEN_TURNS):
+    for _ in range(ROW_TURNS):
         m = M.ravel() / max(float(np.linalg.norm(M)), 1e-300)
         K = (G @ np.outer(m, m).ravel()).reshape(problem.p, problem.p)
         W_V = np.linalg.solve(ridged(K), (correlations @ m).T).T
@@ -106,6 +107,38 @@ def newton_fit(problem: Problem, fit: Fit, *, free_decay: bool) -> Fit:
         if gain < CONVERGED * fit.cost or fit.cost < EXACT_COST * problem.total:
             break
     return fit
+
+
+def decay_error(problem: Problem, fit: Fit) -> float:
+    """Return the standard error of λ: jackknife over groups, one Newton step without each group.
+
+    A group's gradient is its own. The curvature is that of all rows.
+    """
+    if fit.cost <= EXACT_COST * problem.total:
+        return 0.0
+    problem = problem.at(fit.decay)
+    model = quadratic_model(problem, fit, free_decay=True)
+    residuals = problem.residuals(fit.W_V, fit.M)
+    slope = apply(problem.S_slope, problem.zs @ fit.M.T) @ fit.W_V.T
+    # Every pair has a row of differences and a row of outputs.
+    group_of_row = np.tile(problem.pairs.group_of_row, 2)
+    values = []
+    for group in range(problem.pairs.groups):
+        rows = group_of_row == group
+        R = problem.onto_features(residuals, rows)
+        by_group = np.append(np.tensordot(fit.W_V, R), np.sum(slope[rows] * residuals[rows]))
+        rest = replace(
+            model,
+            gradient_V=model.gradient_V - R @ fit.M.ravel(),
+            gradient=model.gradient - by_group,
+        )
+        try:
+            _, change = rest.lowest(1e-6)
+        except np.linalg.LinAlgError:
+            # The cost curves downwards, so λ is not determined at all.
+            return 1.0
+        values.append(np.clip(fit.decay + change[-1], 0.0, 1.0))
+    return float(jackknife_error(np.array(values)))
 
 
 @dataclass(frozen=True)

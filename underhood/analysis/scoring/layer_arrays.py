@@ -5,6 +5,7 @@ callable module. If it has `initial_state()` and `step(state, x)`, its states ar
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -12,40 +13,97 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from underhood.common.arrays import key_problems
 from underhood.common.errors import BadInput, refuse
-from underhood.common.keys import key_problems
 from underhood.common.numbers import whole_problems
+from underhood.tasks import Task
 
 AnyLayer = Callable[[Array], Array]
 TokenSequences = Float[Array, "batch time d_in"]
 
+# Unless given, this many sequences are drawn, as many as give this many pairs, or as the fit needs.
+LEAST_SEQUENCES, LEAST_PAIRS = 256, 4096
+# Sequences are compared in pairs at this many times at most.
+MOST_PLACES = 16
 
-def checked_d_in(layer: AnyLayer, key: object, time: int, sequences: int, d_in: int | None) -> int:
-    """Refuse arguments that make no sense, and return the numbers per token."""
+
+@dataclass(frozen=True)
+class Plan:
+    """What is drawn: sequences of `time` tokens of `d_in` numbers, for the fit and for the judge.
+
+    sequences  half of them are fitted, half are judged
+    places     times at which pairs of sequences are compared
+    """
+
+    sequences: int
+    time: int
+    d_in: int
+    places: int
+    task: Task | None
+
+    @property
+    def half(self) -> int:
+        return self.sequences // 2
+
+    @property
+    def counted(self) -> slice:
+        """The times at which the task reads outputs; all of them without a task."""
+        last = self.task is not None and self.task.reads_last
+        return slice(self.time - 1, None) if last else slice(None)
+
+    def check_rows(self, per_sequence: int, numbers: int, what: str) -> None:
+        """Refuse a regression on half of the sequences with fewer than two rows per number."""
+        if self.half * per_sequence < 2 * numbers:
+            needed = sequences_for(per_sequence, numbers)
+            raise BadInput(
+                f"attention_score: {self.sequences} sequences of {self.time} tokens are too few to "
+                f"fit {numbers} numbers ({what}); pass sequences={needed} or more."
+            )
+
+
+def sequences_for(per_sequence: int, numbers: int) -> int:
+    """Return how many sequences give two rows per number on each half."""
+    return 2 * -(-2 * numbers // per_sequence)
+
+
+def make_plan(
+    layer: AnyLayer,
+    *,
+    key: object,
+    time: int | None,
+    sequences: int | None,
+    d_in: int | None,
+    task: Task | None,
+) -> Plan:
+    """Refuse arguments that make no sense, and choose those that are not given."""
     if not callable(layer):
         raise BadInput(f"attention_score: a {type(layer).__name__} is not a layer to be called.")
+    if task is not None and not isinstance(task, Task):
+        kind = type(task).__name__
+        raise BadInput(f"attention_score: the task is a {kind}; give one of uh.tasks.")
     reads = getattr(layer, "d_in", d_in)
-    d_in = reads if d_in is None else d_in
+    problems = []
+    if task is not None:
+        for name, value, wanted in (("d_in", d_in, task.d_in), ("time", time, task.time)):
+            if value not in (None, wanted):
+                problems.append(f"{name} is {value} but the task has {wanted}")
+        d_in, time = task.d_in, task.time
+    d_in, time = reads if d_in is None else d_in, 32 if time is None else time
     if d_in is None:
         raise BadInput("attention_score: the layer has no d_in; pass d_in=, numbers per token.")
-    problems = whole_problems(least=2, time=time) + whole_problems(least=8, sequences=sequences)
-    problems += whole_problems(d_in=d_in)
+    problems += whole_problems(least=2, time=time) + whole_problems(d_in=d_in)
+    problems += [] if sequences is None else whole_problems(least=8, sequences=sequences)
     if reads not in (None, d_in):
         problems.append(f"d_in is {d_in} but the layer reads {reads} numbers per token")
     refuse(problems + key_problems(key), about="attention_score")
+    places = 1 if task is not None and task.reads_last else min(time - 1, MOST_PLACES)
     p = d_in + 1
-    check_tokens(time, sequences, p * p * (p + 1) // 2, f"products of {d_in} inputs and a constant")
-    return int(d_in)
-
-
-def check_tokens(time: int, sequences: int, numbers: int, what: str) -> None:
-    """Refuse a regression on half of the sequences with fewer than two tokens per number."""
-    if sequences // 2 * time < 2 * numbers:
-        needed = 2 * -(-2 * numbers // time)
-        raise BadInput(
-            f"attention_score: {sequences} sequences of {time} tokens are too few to fit {numbers} "
-            f"numbers ({what}); pass sequences={needed} or more."
-        )
+    numbers = p * p * (p + 1) // 2
+    if sequences is None:
+        sequences = max(LEAST_SEQUENCES, LEAST_PAIRS // places, sequences_for(places, numbers))
+    plan = Plan(int(sequences), int(time), int(d_in), places, task)
+    plan.check_rows(places, numbers, f"products of {d_in} inputs and a constant")
+    return plan
 
 
 def streams(layer: AnyLayer) -> bool:
@@ -53,9 +111,10 @@ def streams(layer: AnyLayer) -> bool:
     return all(callable(getattr(layer, name, None)) for name in ("step", "initial_state"))
 
 
-def check_layer(layer: AnyLayer, xs: TokenSequences) -> None:
+def check_layer(layer: AnyLayer, plan: Plan) -> None:
     """Refuse layers that do not map [time, d_in] to [time, d_out], or have too large a state."""
-    sequences, time, d_in = xs.shape
+    time, d_in, task = plan.time, plan.d_in, plan.task
+    xs = jnp.zeros((1, time, d_in))
     try:
         made = eqx.filter_eval_shape(layer, xs[0])
         state = eqx.filter_eval_shape(layer_states, layer, xs).shape[2] if streams(layer) else 0
@@ -66,7 +125,8 @@ def check_layer(layer: AnyLayer, xs: TokenSequences) -> None:
         raise BadInput(
             f"attention_score: the layer fails on a sequence of shape ({time}, {d_in}): {line}"
         ) from problem
-    check_tokens(time, sequences, state + 1, "the state and a constant")
+    counted = len(range(time)[plan.counted])
+    plan.check_rows(counted, state + 1 if state else 0, "the state and a constant")
     kind = getattr(made, "dtype", None)
     if kind is None or not jnp.issubdtype(kind, jnp.floating):
         given = type(made).__name__ if kind is None else f"{kind} numbers"
@@ -76,6 +136,11 @@ def check_layer(layer: AnyLayer, xs: TokenSequences) -> None:
             f"attention_score: for a sequence of shape ({time}, {d_in}) the layer must return "
             f"({time}, d_out), not {made.shape}."
         )
+    if task is not None and made.shape[1] != task.d_out:
+        raise BadInput(
+            f"attention_score: the layer returns {made.shape[1]} numbers per token, the task reads "
+            f"{task.d_out}."
+        )
 
 
 def read_layer(layer: AnyLayer, xs: TokenSequences, *, states: bool = False) -> np.ndarray:
@@ -83,7 +148,7 @@ def read_layer(layer: AnyLayer, xs: TokenSequences, *, states: bool = False) -> 
     numbers = np.asarray((layer_states if states else layer_outputs)(layer, xs))
     if not np.all(np.isfinite(numbers)):
         what = "states" if states else "outputs"
-        raise BadInput(f"attention_score: the layer's {what} on N(0, 1) inputs are not finite.")
+        raise BadInput(f"attention_score: the layer's {what} on the drawn tokens are not finite.")
     return numbers
 
 
