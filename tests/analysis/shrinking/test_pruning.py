@@ -166,6 +166,37 @@ def test_the_change_is_seen_on_sampled_sequences_and_what_goes_next_would_be_too
     assert relative_change(rnn, smaller) > 0.1
 
 
+@pytest.mark.parametrize("side", [False, True])
+def test_neurons_with_zero_weights_go_as_in_the_paper(side):
+    """One zero in a chain of products is enough, and what only dead neurons feed goes too."""
+    rng = np.random.default_rng(0)
+    n, d, m = 6, 3, 5
+    weights = {"W_in_m": rng.normal(size=(n, d + (not side))), "decay": np.full(n, 0.5)}
+    weights["W_in_x"] = rng.normal(size=(n, d + (not side)))
+    tiny = 1e-6
+    weights["W_in_m"][0] *= tiny
+    if side:
+        weights |= {"W_side": rng.normal(size=(n, d)), "D": rng.normal(size=(2, n))}
+        weights["W_side"][1] *= tiny
+        weights["D"][:, 2] *= tiny
+        network, neurons, gates = uh.SideGatedRNN(**weights), [3, 4, 5], [3, 4, 5]
+    else:
+        weights |= {name: rng.normal(size=(m, n)) for name in ("W_out_m", "W_out_x")}
+        weights["D"] = rng.normal(size=(2, m))
+        for name in ("W_out_m", "W_out_x"):
+            weights[name][:, 1] *= tiny
+            # Gate output 4 alone reads neuron 2, and the readout does not read gate output 4.
+            weights[name][:4, 2] *= tiny
+        weights["D"][:, 4] *= tiny
+        # Gate output 0 is a product with a neuron that is gone.
+        weights["W_out_x"][0] = np.eye(n)[0]
+        network, neurons, gates = uh.GatedRNN(**weights), [3, 4, 5], [1, 2, 3]
+    result = uh.prune(network, zero=1e-4)
+    assert result.kept_neurons.tolist() == neurons and result.kept_gates.tolist() == gates
+    assert 0 < result.change < 1e-4
+    assert uh.prune(network, zero=0.0).removed_neurons == 0
+
+
 def test_roles_and_words():
     built = uh.compile(attention(2), "gated_rnn").layer
     more, _ = with_idle(built, np.random.default_rng(0))

@@ -16,8 +16,8 @@ from underhood.analysis.forms.norms import TIME, relative_change
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import sample_states
 from underhood.analysis.shrinking.gates import eigen_gates, stack_gates
+from underhood.common.arrays import in_float64
 from underhood.common.errors import BadInput
-from underhood.common.float64 import in_float64
 from underhood.layers import GatedRNN
 
 

@@ -2,16 +2,16 @@
 
 A gate can only write products. To carry a space of functions with as few gates as its dimension,
 the space needs a basis of products: of u xᵀ for gate outputs (one output direction, one reading of
-the current token), of (w·z)(w'·z) for neurons. A product in the subspace is a zero of P⊥(a ⊗ b). It
-is found by damped Gauss–Newton steps from a random element of the subspace; where attention is
-computed there are whole families of zeros. A subspace known to some accuracy has products to that
-accuracy. A well-conditioned basis is picked from the products found.
+the current token), of (w·z)(w'·z) for neurons. A product in the subspace is a zero of P⊥(a ⊗ b),
+found by damped Gauss–Newton steps from a random element; where attention is computed there are
+whole families of zeros. Products are as accurate as the subspace; a well-conditioned basis is kept.
 """
 
 import itertools
 from collections.abc import Callable
 
 import numpy as np
+from numpy.random import Generator
 
 from underhood.analysis.forms.linear_algebra import symmetric_reads, upper
 from underhood.analysis.forms.quadratic import symmetric_products
@@ -30,9 +30,7 @@ PairProduct = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Guess = Callable[[np.ndarray], Pair]
 
 
-def rank_one_basis(
-    space: np.ndarray, rows: int, accuracy: float, rng: np.random.Generator
-) -> Pair | None:
+def rank_one_basis(space: np.ndarray, rows: int, accuracy: float, rng: Generator) -> Pair | None:
     """Return u [r, rows] and x [r, columns] with u_j x_jᵀ a basis of a space [r, rows × columns].
 
     Rows and columns are mixed first until all directions weigh the same. Products stay products,
@@ -69,9 +67,7 @@ def inverse_root(gram: np.ndarray) -> np.ndarray:
     return (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
 
 
-def gate_basis(
-    space: np.ndarray, size: int, accuracy: float, rng: np.random.Generator
-) -> Pair | None:
+def gate_basis(space: np.ndarray, size: int, accuracy: float, rng: Generator) -> Pair | None:
     """Return W_m, W_x [r, size] whose products are a basis of a space [r, entries] of reads."""
     weight = entry_weights(size)
 
@@ -97,7 +93,7 @@ def entry_weights(size: int) -> np.ndarray:
 
 
 def product_basis(
-    space: np.ndarray, product: PairProduct, guess: Guess, accuracy: float, rng: np.random.Generator
+    space: np.ndarray, product: PairProduct, guess: Guess, accuracy: float, rng: Generator
 ) -> Pair | None:
     """Return products that are a basis of the space; None where too few are found."""
     dimension = len(space)

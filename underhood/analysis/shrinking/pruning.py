@@ -1,8 +1,11 @@
 """Remove neurons and gate outputs that the function does not need.
 
-They are ranked by influence (`influences.py`). The least influential are removed, as many as leave
-the function within `tolerance`: the size of the difference over the size of the function, exact on
-normal tokens (`norms.py`).
+By influence (`influences.py`): the least influential are removed, as many as leave the function
+within `tolerance`: the size of the difference over the size of the function, exact on normal tokens
+(`norms.py`).
+
+By zeros, as the paper does it (Section 4.1): "prune neurons with input or output weights that are
+entirely zeros". A weight counts as zero if it is small beside the largest of its matrix.
 """
 
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ from underhood.analysis.forms.norms import TIME, relative_change, size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
 from underhood.analysis.reading.neuron_roles import roles
-from underhood.common.float64 import in_float64
+from underhood.common.arrays import in_float64
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import SideGatedRNN
@@ -47,15 +50,23 @@ class Pruned(Generic[Network]):
 
 
 @one_thread
-def prune(model: Network, *, tolerance: float = 2e-3, time: int = TIME) -> Pruned[Network]:
+def prune(
+    model: Network, *, tolerance: float = 2e-3, time: int = TIME, zero: float | None = None
+) -> Pruned[Network]:
     """Remove neurons and gate outputs that hardly change the function.
 
     tolerance  largest allowed change of the function, relative, on N(0, I) tokens
     time       sequence length at which the change is measured
+    zero       if given, remove what has zero weights instead: those below this share of the largest
+               weight of their matrix. The tolerance then plays no part
     """
-    check_gated(model, "prune", tolerance=tolerance, time=time)
+    check_gated(model, "prune", tolerance=tolerance, zero=zero or 0.0, time=time)
     # λ comes from ν in float64, as in `select`: a decay rounded in float32 is another function.
     model = in_float64(model)
+    if zero is not None:
+        kept = with_weights(model, zero)
+        smaller = quadratic_form(select(model, *kept))
+        return pruned(model, *kept, relative_change(quadratic_form(model), smaller, time))
     ranked = np.concatenate(influence(model, time))
     # Equal influences, above all zeros, keep their order.
     order = np.argsort(ranked, kind="stable")
@@ -80,11 +91,46 @@ def prune(model: Network, *, tolerance: float = 2e-3, time: int = TIME) -> Prune
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if change(middle) <= tolerance else (low, middle - 1)
-    neurons, gates = kept_without(low)
+    return pruned(model, *kept_without(low), change(low))
+
+
+def pruned(
+    model: Network, neurons: np.ndarray, gates: np.ndarray, change: float
+) -> Pruned[Network]:
+    """Return what stays of a network: some neurons and gate outputs."""
     smaller = select(model, neurons, gates)
     kept = np.flatnonzero(neurons), np.flatnonzero(gates)
     removed = int(np.sum(~neurons)), int(np.sum(~gates))
-    return Pruned(smaller, *kept, *removed, change(low), roles(smaller))
+    return Pruned(smaller, *kept, *removed, change, roles(smaller))
+
+
+def with_weights(model: Network, zero: float) -> tuple[np.ndarray, np.ndarray]:
+    """Tell which neurons and gate outputs have weights that are not zero, before and after them.
+
+    A product is zero if one of its factors is. What reads only removed neurons goes too, and so on
+    until nothing more goes.
+    """
+
+    def present(name: str) -> np.ndarray:
+        W = np.abs(np.asarray(getattr(model, name), float))
+        largest = np.max(W, initial=0.0)
+        return np.greater(W, zero * largest)
+
+    read = present("D")
+    m, x = (present(name) for name in ("W_in_m", "W_in_x"))
+    neurons = np.any(m, axis=1) & np.any(x, axis=1)
+    if isinstance(model, SideGatedRNN):
+        neurons = neurons & np.any(present("W_side"), axis=1) & np.any(read, axis=0)
+        return neurons, neurons
+    out_m, out_x = present("W_out_m"), present("W_out_x")
+    gates = np.any(read, axis=0)
+    while True:
+        reads = [np.any(W[:, neurons], axis=1) for W in (out_m, out_x)]
+        after = np.logical_and.reduce([gates, *reads])
+        before = neurons & np.any((out_m | out_x)[after], axis=0)
+        if np.array_equal(before, neurons) and np.array_equal(after, gates):
+            return neurons, gates
+        neurons, gates = before, after
 
 
 def select(model: Network, neurons: np.ndarray, gates: np.ndarray) -> Network:

@@ -1,27 +1,23 @@
 """The smallest network with the same function, by linear algebra.
 
 A gated RNN is a table of coefficients T_ab over the moments of each pair of its decays
-(`moments.py`), and nothing else matters. So
-
-    1. tables T_ab without influence on the function are dropped: products of the current token
-       with itself that cancel among query neurons, products of memories that add nothing;
-    2. the neurons of one decay are exchanged for a basis of what is read of that moment: as many
-       as the rank of its tables. The network's neurons are kept where they span that space;
-       otherwise products are searched in it (`products.py`);
-    3. the kernels over the new neurons are split into gate outputs: where memory meets the current
-       token, one for each dimension of the space of matrices [outputs, query neurons].
+(`polynomials.py`), and nothing else matters. So tables without influence are dropped, the neurons
+of one decay are exchanged for a basis of what is read of that moment, and the kernels over the new
+neurons are split into gate outputs. docs/inside.md says how many of each are left.
 
 No step knows about attention. On a network that computes one head of it, the result has the size of
 the minimal construction. Several heads may keep more gate outputs than they need.
 """
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic
 
 import numpy as np
+from numpy.random import Generator
 
-from underhood.analysis.arguments import GatedNetwork, Network, check_gated
+from underhood.analysis.arguments import Network, check_gated
+from underhood.analysis.forms.absolute import absolute_form
 from underhood.analysis.forms.linear_algebra import symmetric_part
 from underhood.analysis.forms.norms import TIME, between, relative_change, size
 from underhood.analysis.forms.quadratic import (
@@ -35,8 +31,8 @@ from underhood.analysis.shrinking.gates import GateOutputs, eigen_gates, stack_g
 from underhood.analysis.shrinking.products import Pair, gate_basis, rank_one_basis, spanning_rows
 from underhood.analysis.shrinking.pruning import select
 from underhood.analysis.shrinking.side_reduction import reduce_side
+from underhood.common.arrays import in_float64
 from underhood.common.errors import BadInput
-from underhood.common.float64 import in_float64
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import GatedRNN, SideGatedRNN
@@ -89,7 +85,7 @@ def reduce(
     whole = size(form, time)
     before = network.neurons, network.gate_width
     # Products that cancel leave rounding, which is no function.
-    if whole <= 1e-14 * size(without_signs(network, form), time):
+    if whole <= 1e-14 * size(absolute_form(network), time):
         nothing = select(network, np.zeros(before[0], bool), np.zeros(before[1], bool))
         return Reduced(nothing, *before, 0.0, ())
     # Singular values below this share of the largest count as zero.
@@ -107,15 +103,6 @@ def reduce(
     return Reduced(smaller, *before, change, roles(smaller))
 
 
-def without_signs(model: GatedNetwork, form: QuadraticForm) -> QuadraticForm:
-    """Return the form in which nothing cancels: its size is that of all that is added up."""
-    kernels = np.abs(form.kernels)
-    if isinstance(model, GatedRNN):
-        W_m, W_x, D = np.abs(model.W_out_m), np.abs(model.W_out_x), np.abs(model.D)
-        kernels = symmetric_part(W_m.T @ (D[:, :, None] * W_x))
-    return replace(form, reads=np.abs(form.reads), kernels=kernels)
-
-
 def influential_tables(form: QuadraticForm, least: float, time: int) -> Tables:
     """Return T_ab, a ≤ b, for pairs of decays whose part of the function is larger than `least`."""
     groups = enumerate(decay_groups(form.decay)[1])
@@ -127,7 +114,7 @@ def influential_tables(form: QuadraticForm, least: float, time: int) -> Tables:
 
 
 def reduce_gated(
-    model: GatedRNN, form: QuadraticForm, tables: Tables, accuracy: float, rng: np.random.Generator
+    model: GatedRNN, form: QuadraticForm, tables: Tables, accuracy: float, rng: Generator
 ) -> GatedRNN:
     """Return a gated RNN with these tables; ranks ignore singular values below `accuracy`."""
     decays, groups = decay_groups(form.decay)
@@ -174,7 +161,7 @@ def read_space(tables: Tables, place: int, accuracy: float) -> np.ndarray:
 
 
 def neuron_basis(
-    W_m: np.ndarray, W_x: np.ndarray, space: np.ndarray, accuracy: float, rng: np.random.Generator
+    W_m: np.ndarray, W_x: np.ndarray, space: np.ndarray, accuracy: float, rng: Generator
 ) -> Pair:
     """Return input gates whose products span a space of reads: the given ones where they do."""
     if len(space) == 0:
@@ -211,7 +198,7 @@ def of_size_one(W_m: np.ndarray, W_x: np.ndarray) -> Pair:
 
 
 def split_kernels(
-    kernels: Tables, widths: list[int], d_out: int, accuracy: float, rng: np.random.Generator
+    kernels: Tables, widths: list[int], d_out: int, accuracy: float, rng: Generator
 ) -> GateOutputs:
     """Return D, W_out_m, W_out_x for kernels between groups of neurons."""
     starts = np.append(0, np.cumsum(widths))
@@ -236,9 +223,7 @@ def split_kernels(
     return stack_gates(parts, d_out, n)
 
 
-def split_kernel(
-    kernel: np.ndarray, accuracy: float, rng: np.random.Generator
-) -> GateOutputs | None:
+def split_kernel(kernel: np.ndarray, accuracy: float, rng: Generator) -> GateOutputs | None:
     """Return D, a, b with kernel[o,i,k] = Σ_j D[o,j] a[j,i] b[j,k]; None if no products span it."""
     d_out, width_a, width_b = kernel.shape
     if width_a < width_b:
@@ -246,12 +231,10 @@ def split_kernel(
         return None if split is None else (split[0], split[2], split[1])
     # One matrix [outputs, b] for every neuron of a.
     flat = kernel.swapaxes(0, 1).reshape(width_a, d_out * width_b)
-    values = np.linalg.svd(flat, compute_uv=False)
-    if len(values) == 0 or values[0] == 0:
+    if not np.any(flat):
         return np.zeros((d_out, 0)), np.zeros((0, width_a)), np.zeros((0, width_b))
-    rank = int(np.sum(values > accuracy * values[0]))
-    space = np.linalg.svd(flat, full_matrices=False)[2][:rank]
-    basis = rank_one_basis(space, d_out, accuracy, rng)
+    _, values, right = np.linalg.svd(flat, full_matrices=False)
+    basis = rank_one_basis(right[values > accuracy * values[0]], d_out, accuracy, rng)
     if basis is None:
         return None
     u, x = basis

@@ -1,15 +1,9 @@
 """Side-gated RNNs with fewer neurons.
 
 A neuron of decay λ adds D_i (s_i·x)(q_i·S_λ) to the output, a product of three vectors. Neurons
-combine where the sum of their products is a shorter sum of products:
-
-    equal s and D:  Σ q_i is one symmetric matrix, max(positive, negative eigenvalues) products
-    equal q:        Σ D_i s_iᵀ is one matrix, as many products as its rank
-    equal s, or D:  reads q_i that depend on others are expressed by them
-
-In a side-gated RNN the gate outputs are the neurons. So, unlike in a gated RNN, what is read cannot
-be given just any basis of products. Where none of these rules applies, networks stay larger than
-the minimal construction.
+combine where the sum of their products is a shorter sum of products; each rule below is such a sum.
+The gate outputs are the neurons, so what is read cannot be given just any basis of products, unlike
+in a gated RNN. Where no rule applies, networks stay larger than the minimal construction.
 """
 
 from collections.abc import Callable
@@ -69,7 +63,7 @@ def combine_groups(
 
 
 def combine_reads(neurons: NeuronRows, tolerance: float) -> NeuronRows:
-    """Combine neurons of equal s and D: their reads add up to one symmetric matrix."""
+    """Combine neurons of equal s and D: Σ q_i is one matrix, max(+, − eigenvalues) products."""
 
     def rule(members: NeuronRows, weight: np.ndarray) -> NeuronRows:
         W_m, W_x, s, D = members
@@ -84,7 +78,7 @@ def combine_reads(neurons: NeuronRows, tolerance: float) -> NeuronRows:
 
 
 def combine_products(neurons: NeuronRows, tolerance: float) -> NeuronRows:
-    """Combine neurons of equal reads: their D_i s_iᵀ add up to one matrix."""
+    """Combine neurons of equal q: Σ D_i s_iᵀ is one matrix, as many products as its rank."""
 
     def rule(members: NeuronRows, weight: np.ndarray) -> NeuronRows:
         W_m, W_x, s, D = members

@@ -1,17 +1,16 @@
 """Least squares for gated RNNs whose linear part is solved for at every step.
 
 An output is linear in the kernels of a gated RNN, y_o = hᵀK_o h, and in the readout of a side-gated
-one, y_o = Σ_i D_oi (W_side x)_i h_i. So only the other weights move: input gates, side gates, and
-the decays that are not fixed. A step is Levenberg–Marquardt on the residual of the best linear
-part, with Kaufman's Jacobian: the derivative of the outputs, minus its part in the range of the
-features. The linear part moves by the least that fits, so directions that the data do not determine
-stay as they were.
-
-Everything in float64 NumPy. `parameters` are W_in_m, W_in_x, the free decays, then W_side.
+one, y_o = Σ_i D_oi (W_side x)_i h_i. So only `parameters` move: W_in_m, W_in_x, the free decays,
+then W_side. A step is Levenberg–Marquardt, in float64, on the residual of the best linear part,
+with Kaufman's Jacobian: the derivative of the outputs, minus its part in the range of the features.
+The linear part moves by the least that fits, so directions that the data do not determine stay as
+they were.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,9 +31,6 @@ from underhood.layers import GatedRNN, SideGatedRNN
 MOST_DAMPING = 1e8
 # A fit ends when this many steps together lower its cost by less than this share.
 WINDOW, LEAST_GAIN = 8, 0.1
-
-# It is called with the number of a step and the cost before it.
-StepWatcher = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
@@ -151,6 +147,10 @@ class SeparableNetwork:
         return GatedRNN(**inner, W_out_m=W_m, W_out_x=W_x, D=D)
 
 
+# Called with the number of a step, the cost before it, and the network; returns a reason to stop.
+StepWatcher = Callable[[int, float, SeparableNetwork], str | None]
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A network with its best linear part, its states, residuals, and a basis of its features."""
@@ -186,10 +186,22 @@ def fit_linear(network: SeparableNetwork, data: Data) -> Fitted:
     return Fitted(replace(network, linear=linear), states, residual, basis)
 
 
+class Minimised(NamedTuple):
+    """A network after its last step, the cost before and after each step, and why it ended."""
+
+    network: SeparableNetwork
+    costs: list[float]
+    reason: str
+
+
 def minimise(
     network: SeparableNetwork, data: Data, *, steps: int, target: float = 0.0, watch: StepWatcher
-) -> tuple[SeparableNetwork, list[float]]:
-    """Return the network after at most `steps` steps, and its cost after each."""
+) -> Minimised:
+    """Return the network after at most `steps` steps.
+
+    target  a cost that is small enough
+    watch   called before each step; if it returns a reason, no step follows
+    """
 
     def linearise(now: Fitted) -> Callable[[float], Fitted]:
         blocks = now.network.derivatives(data, now.states)
@@ -208,14 +220,24 @@ def minimise(
     most = float(np.nextafter(MOST_DAMPING, 0.0))
     fits = damped_steps(now, linearise, damping=1e-3, factor=10, least=1e-12, most=most)
     costs = [now.cost]
+    reason = f"the fit has taken all {steps} steps"
     for number in range(steps):
-        watch(number, costs[-1])
+        stopped = watch(number, costs[-1], now.network)
         settled = len(costs) > WINDOW and costs[-1] > (1 - LEAST_GAIN) * costs[-1 - WINDOW]
-        if costs[-1] <= target or settled or network.W_m.size == 0:
-            break
-        after = next(fits, None)
-        if after is None:
-            break
-        now = after
-        costs.append(now.cost)
-    return now.network, costs
+        if stopped is not None:
+            reason = stopped
+        elif costs[-1] <= target:
+            reason = "the loss is zero up to rounding"
+        elif settled:
+            reason = f"{WINDOW} steps together lowered the loss by less than {LEAST_GAIN:.0%}"
+        elif network.W_m.size == 0:
+            reason = "no neuron is left to fit"
+        else:
+            after = next(fits, None)
+            if after is not None:
+                now = after
+                costs.append(now.cost)
+                continue
+            reason = "no step lowers the loss any more"
+        break
+    return Minimised(now.network, costs, reason)
