@@ -26,7 +26,7 @@ import underhood as uh
 from underhood.common.provenance import provenance
 from underhood.training.arrangement import arrange
 from underhood.training.device import precision_of
-from underhood.training.ensemble import describe_members
+from underhood.training.ensemble import make_ensemble
 
 D, TIME, BATCH = 4, 32, 64
 TOKENS = TIME * BATCH
@@ -136,7 +136,7 @@ def lstm(width, *, key):
 
 def ensemble_runner(make_student, width, members):
     """A function that makes some steps with all members."""
-    ensemble = describe_members(make_student, TASK, RECIPE, widths=width, seeds=members, key=KEY)
+    ensemble = make_ensemble(make_student, TASK, RECIPE, widths=width, seeds=members, key=KEY)
     arranged = arrange(ensemble)
     states = arranged.first_states()
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import underhood as uh
 from underhood.common.provenance import provenance
-from underhood.training import Adam, Cosine, Fade
+from underhood.training import Adam, Constant, Cosine, Fade
 
 D, WIDTH, SEEDS, STEPS = 4, 100, 4, 20_000
 TEACHERS = [uh.tasks.TeacherStudent.random(D, key=jax.random.key(100 + i)) for i in range(2)]
@@ -39,6 +39,20 @@ BLOCKS = {
     ),
     "both": BOTH,
     "both, T = 16": BOTH.change(length=16),
+}
+# Weight decay inside Adam's gradient, as in Recipe.paper(): it is constant there; here it is strong
+# early and fades.
+COUPLED = uh.Recipe(STEPS, schedule=RATE, clip=1.0, decay="coupled", length=16)
+BLOCKS |= {
+    f"coupled, {name}": COUPLED.change(decay_schedule=fade, **changes)
+    for name, fade, changes in (
+        ("to the end", Constant(), {}),
+        ("fades 0.3–0.7", Fade(0.3, 0.7), {}),
+        ("fades 0.3–0.7, T = 32", Fade(0.3, 0.7), {"length": None}),
+        ("fades 0.3–0.7, b2 = 0.99", Fade(0.3, 0.7), {"optimiser": Adam(b2=0.99)}),
+        ("fades 0.6–0.95", Fade(0.6, 0.95), {}),
+        ("fades 0.6–0.95, b2 = 0.99", Fade(0.6, 0.95), {"optimiser": Adam(b2=0.99)}),
+    )
 }
 
 
@@ -87,7 +101,7 @@ def main() -> None:
         f"{device['device']}, jax {jax.__version__}, {wanted.steps} steps, {2 * SEEDS} members each"
     )
     print(
-        f"{'recipe':<27}{'rate':>6}{'decay':>7}   {'normalised loss':<25}{'neurons':>8}{'λ≈1':>5}"
+        f"{'recipe':<36}{'rate':>6}{'decay':>7}   {'normalised loss':<25}{'neurons':>8}{'λ≈1':>5}"
         f"{'mid':>5}{'gates':>6}"
     )
     rows = []
@@ -116,7 +130,7 @@ def main() -> None:
             loss = cell["normalised_loss"].astype(float).fillna(np.inf)
             middle = cell[["neurons", "ones", "mid", "gates"]].median()
             print(
-                f"{name:<27}{rate:>6.0e}{decay:>7.0e}   {loss.min():.1e} {loss.median():.1e} "
+                f"{name:<36}{rate:>6.0e}{decay:>7.0e}   {loss.min():.1e} {loss.median():.1e} "
                 f"{loss.max():.1e}  {middle.iloc[0]:>8.0f}{middle.iloc[1]:>5.0f}"
                 f"{middle.iloc[2]:>5.0f}{middle.iloc[3]:>6.0f}",
                 flush=True,
@@ -130,7 +144,7 @@ def main() -> None:
                     **{k: cell[k].tolist() for k in ("neurons", "ones", "mid", "gates")},
                 }
             )
-        print(f"{'':<27}{time.monotonic() - began:.0f} s", flush=True)
+        print(f"{'':<36}{time.monotonic() - began:.0f} s", flush=True)
     if wanted.out:
         wanted.out.write_text(json.dumps({"provenance": device, "rows": rows}, indent=1))
 

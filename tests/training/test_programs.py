@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.training import program_cache as programs
+from underhood.training import Cosine, First, program_cache as programs
 from underhood.training.program_cache import PROGRAMS, Programs, program_key
-from underhood.training.schedules import Cosine, First
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

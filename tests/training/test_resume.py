@@ -17,7 +17,7 @@ from killable import STEPS, make_student, make_task, train
 
 import underhood as uh
 from underhood.training.arrangement import first_group_state
-from underhood.training.ensemble import describe_members
+from underhood.training.ensemble import make_ensemble
 from underhood.training.storage import folder as storage
 
 pytestmark = pytest.mark.usefixtures("unhooked", "cache")
@@ -128,7 +128,7 @@ def test_no_flipped_bit_gets_past_the_checksum(stopped, caplog, tmp_path) -> Non
     folder = shutil.copytree(stopped, tmp_path / "run")
     newest, before = storage.checkpoints(folder)
     recipe, key = uh.Recipe.fast(STEPS, batch=4), jax.random.key(0)
-    ensemble = describe_members(make_student, make_task(), recipe, widths=4, seeds=2, key=key)
+    ensemble = make_ensemble(make_student, make_task(), recipe, widths=4, seeds=2, key=key)
     like = [first_group_state(ensemble, (number,)) for number in range(2)]
     wholes = {int(path.stem): storage.read_checkpoint(path, like)[1] for path in (newest, before)}
     raw, rng = newest.read_bytes(), np.random.default_rng(0)

@@ -101,7 +101,7 @@ def test_a_damaged_result_is_written_anew_as_the_refusal_says(
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "rate": (
         {"recipe": uh.Recipe.fast(STEPS, batch=4, learning_rate=0.5)},
-        "recipe.learning_rate was 0.03 and is now 0.5.",
+        f"recipe.learning_rate was {uh.Recipe.fast(STEPS).learning_rate} and is now 0.5.",
     ),
     "steps": (
         {"recipe": uh.Recipe.fast(STEPS + 1, batch=4)},

@@ -14,9 +14,8 @@ import underhood as uh
 from underhood.common.errors import BadInput
 from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStudent
 from underhood.training import Adam, Constant, Cosine, Fade, evaluate, evaluation
-from underhood.training.arrangement import arrange
-from underhood.training.ensemble import Parts, describe_members
-from underhood.training.grouping import MOST_PADDING, cut, group, mask_of, pad
+from underhood.training.arrangement import MOST_PADDING, arrange, cut, group, mask_of, pad
+from underhood.training.ensemble import SplitStudent, make_ensemble
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -91,11 +90,37 @@ def test_a_member_is_what_a_plain_loop_gives():
     assert run.steps.tolist() == list(range(1, RECIPE.steps + 1))
 
 
+@pytest.mark.usefixtures("unjudged")
+@pytest.mark.parametrize("decay", ["coupled", "optax"])
+def test_weight_decay_is_what_optax_does(decay):
+    recipe = RECIPE.change(clip=None, schedule=Cosine(end=1e-3), decay_schedule=Constant())
+    run = train(recipe=recipe.change(decay=decay), seeds=[5])
+    rates = optax.cosine_decay_schedule(1e-2, recipe.steps, 1e-3)
+    with jax.enable_x64(True):
+        first, data = jax.random.split(jax.random.fold_in(KEY, 5))
+        student = gated(4, key=first)
+        decays = eqx.tree_at(lambda tree: tree.nu, jax.tree.map(lambda _: True, student), False)
+        theirs = {
+            "coupled": optax.chain(optax.add_decayed_weights(1e-2, decays), optax.adam(rates)),
+            "optax": optax.adamw(rates, weight_decay=1e-2, mask=decays),
+        }[decay]
+        moments = theirs.init(student)
+        for step in range(recipe.steps):
+            xs, ys = TASK.sample(jax.random.fold_in(data, step), recipe.batch)
+
+            def loss_of(student, xs=xs, ys=ys):
+                return 0.5 * jnp.mean((jax.vmap(student)(xs) - ys) ** 2)
+
+            steps, moments = theirs.update(jax.grad(loss_of)(student), moments, student)
+            student = optax.apply_updates(student, steps)
+    assert_same(run.models[0], student)
+
+
 def test_the_first_steps_of_a_recipe_are_its_first_steps(tmp_path):
     with jax.enable_x64(True):
-        arranged = arrange(describe_members(gated, TASK, RECIPE, widths=4, key=KEY), lanes=1)
+        arranged = arrange(make_ensemble(gated, TASK, RECIPE, widths=4, key=KEY), lanes=1)
         (state,) = arranged.by_member(arranged.advance(arranged.first_states(), 0, 5))
-        expected = arranged.ensemble.students[0].student(state.weights)
+        expected = arranged.ensemble.students[0].joined(state.weights)
     # Twice, because the second reads the recipe that the first has kept.
     for _ in range(2):
         assert_same(train(recipe=RECIPE.first(5), out=tmp_path).models[0], expected)
@@ -226,7 +251,7 @@ def test_the_same_call_twice_gives_the_same_bits():
 
 
 def parts_of(*widths):
-    return [Parts.of(gated(width, key=KEY)) for width in widths]
+    return [SplitStudent.of(gated(width, key=KEY)) for width in widths]
 
 
 def test_members_share_programs_up_to_a_limit_of_padding():
@@ -239,7 +264,7 @@ def test_members_share_programs_up_to_a_limit_of_padding():
 
 
 def test_memory_is_predicted_and_groups_are_made_to_fit():
-    ensemble = describe_members(gated, TASK, RECIPE, widths=4, seeds=8, key=KEY)
+    ensemble = make_ensemble(gated, TASK, RECIPE, widths=4, seeds=8, key=KEY)
     with jax.enable_x64(True):
         whole = arrange(ensemble, lanes=8)
         assert [len(numbers) for numbers in whole.groups] == [8]

@@ -24,9 +24,12 @@ WIDE = uh.LinearAttention.init(d_in=3, key=KEY)
 def test_the_papers_recipe_is_adamw():
     recipe = uh.Recipe.paper(steps=1000)
     assert (recipe.batch, recipe.learning_rate, recipe.weight_decay) == (64, 1e-3, 1e-4)
-    assert uh.Recipe.paper().steps == 1_000_000
-    assert uh.Recipe.paper(literal=True).weight_decay == pytest.approx(1e-4 * 1e-3)
-    for schedule, peak in ((recipe.schedule, 1e-3), (recipe.decay_schedule, 1e-4)):
+    # 50,000 sequences an epoch, 1,000 epochs.
+    assert uh.Recipe.paper().steps == 50_000 * 1_000 // 64
+    assert recipe.decay == "coupled" and recipe.decay_schedule == Constant()
+    assert uh.Recipe.paper(literal=True) == uh.Recipe.paper(decay="optax")
+    decoupled = uh.Recipe.paper(decay="decoupled")
+    for schedule, peak in ((recipe.schedule, 1e-3), (decoupled.decay_schedule, 1e-4)):
         ends = [float(peak * schedule(jnp.asarray(at))) for at in (0.0, 1.0)]
         np.testing.assert_allclose(ends, [peak, peak * 1e-3], rtol=1e-5)
     assert recipe.spared == ("nu", "theta_log", "gamma_log")
@@ -98,7 +101,7 @@ def sized(d_in, d_out):
         ({"widths": ()}, "widths is empty"),
         ({"widths": 0}, "widths holds 0"),
         ({"widths": (2.5,)}, "widths holds 2.5"),
-        ({"axes": {"learning_rat": (1,)}}, "unknown axis 'learning_rat'"),
+        ({"axes": {"learning_rat": (1,)}}, "Unknown axis 'learning_rat'"),
         ({"axes": {"learning_rate": (0.1, 0.1)}}, "learning_rate holds a value twice"),
         ({"axes": {"learning_rate": {3: 0.1}}}, "learning_rate has no value for width 4"),
         ({"axes": {"learning_rate": {4: -0.1}}}, "learning_rate holds -0.1"),
@@ -135,6 +138,7 @@ def test_bad_input_is_refused_with_one_line(arguments, message):
         ({"steps": 5, "length": 0}, "length is 0"),
         ({"steps": 5, "learning_rate": -1.0}, "learning_rate is -1.0"),
         ({"steps": 5, "weight_decay": float("inf")}, "weight_decay is inf"),
+        ({"steps": 5, "decay": "l2"}, "decay is 'l2'; use coupled, decoupled or optax"),
         ({"steps": 5, "schedule": "cosine"}, "schedule must map progress"),
         ({"steps": 5, "spared": "nu"}, "write ('nu',) for one"),
         ({"steps": 5, "optimiser": "adam"}, "with a method direction()"),

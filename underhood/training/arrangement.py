@@ -1,6 +1,13 @@
-"""An ensemble arranged for this machine: groups that fit into memory, and their programs."""
+"""An ensemble arranged for this machine: groups that fit into memory, and their programs.
 
-from collections.abc import Sequence
+Members whose students have the same structure are vmapped in one program. A CPU gains nothing from
+a wide program, because its activations leave the cache: there each member runs alone, as many at a
+time as there are cores. Padding adds zeros at the end of every axis and masks the gradients there,
+which leaves the function and its training as they were. docs/training.md says why, and why a
+foreign layer is never padded (`tests/training/test_training.py` tries each of ours).
+"""
+
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -11,11 +18,16 @@ from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
 from underhood.training import device
-from underhood.training.ensemble import Ensemble, Parts, at_length
-from underhood.training.grouping import Grouping, common_shapes, cut, group, mask_of, pad
+from underhood.training.ensemble import Ensemble, Shapes, SplitStudent, at_length
 from underhood.training.members import NUMBER_AXES
 from underhood.training.program_cache import PROGRAMS, program_key
 from underhood.training.step import ALIVE, GroupConstants, GroupState, advance_program
+
+# A padded program does the work of its widest member for each; beyond this waste two programs
+# are better than one, although an accelerator waits for launches more than for arithmetic.
+MOST_PADDING = 8.0
+# The numbers of the members in each group.
+Grouping = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +51,6 @@ class Arrangement:
 
     def advance(self, states: list[GroupState], start: int, stop: int) -> list[GroupState]:
         """Return the states after steps start to stop − 1; the given ones are used up."""
-
         ends = step_numbers(self.ensemble, start, stop)
 
         def advance_group(place: int) -> GroupState:
@@ -80,12 +91,7 @@ def arrange(
     memory: int | None = None,
     grouping: Grouping | None = None,
 ) -> Arrangement:
-    """Group the members and compile their programs.
-
-    lanes     members per program; None: all on an accelerator, one on a CPU
-    memory    bytes to stay within; None: what is free
-    grouping  of a run that goes on; None: groups as large as fit into memory
-    """
+    """Group the members as `lanes` and `memory` allow, or as before, and compile their programs."""
     lanes = 1 if lanes is None and device.is_cpu() else lanes
     budget = device.free_memory() if memory is None else memory
     groups = grouping or group(ensemble.students, lanes)
@@ -100,17 +106,14 @@ def arrange(
         largest = max(map(len, groups))
         if largest == 1:
             widest = max(member.width for member in ensemble.members)
-            raise BadInput(
-                f"train: {len(ensemble.members)} members up to width {widest} need "
-                f"{needed / 2**20:.1f} MiB of memory and may take {budget / 2**20:.1f}; "
-                "reduce the recipe's batch or length, the widths, or the number of members."
-            )
-        smaller = max(1, min(largest - 1, int(largest * budget / needed)))
-        groups = group(ensemble.students, smaller)
+            need = f"{needed / 2**20:.1f} MiB of memory and may take {budget / 2**20:.1f}"
+            what = f"{len(ensemble.members)} members up to width {widest} need {need}"
+            advice = "reduce the recipe's batch or length, the widths, or the number of members"
+            raise BadInput(f"train: {what}; {advice}.")
+        groups = group(ensemble.students, max(1, min(largest - 1, int(largest * budget / needed))))
 
 
 def group_constants(ensemble: Ensemble, numbers: Sequence[int]) -> GroupConstants:
-    """Return what the members of a group keep, stacked."""
     students = [ensemble.students[number] for number in numbers]
     members = [ensemble.members[number] for number in numbers]
     shapes = common_shapes([parts.shapes for parts in students])
@@ -134,7 +137,7 @@ def first_group_state(ensemble: Ensemble, numbers: Sequence[int]) -> GroupState:
     shapes = common_shapes([parts.shapes for parts in students])
     direction = ensemble.recipe.optimiser.direction()
 
-    def first_state(parts: Parts) -> GroupState:
+    def first_state(parts: SplitStudent) -> GroupState:
         weights = pad(parts.weights, shapes)
         curve = jnp.zeros(ensemble.windows)
         return GroupState(weights, direction.init(weights), jnp.asarray(ALIVE, jnp.int32), curve)
@@ -160,22 +163,15 @@ def compiled_programs(
 
     def program(place: int) -> jax.stages.Compiled:
         static = ensemble.students[groups[place][0]].static
-        key = program_key(task, looks[place], recipe.whole)
-        return PROGRAMS.get(key, (static, task, recipe), lambda: build(place, static))
 
-    def build(place: int, static: PyTree) -> jax.stages.Compiled:
-        options = device.compiler_options()
-        advance = advance_program(static, task, recipe)
-        with device.precision_of(recipe.precision):
-            arguments = constants[place], states[place], *step_numbers(ensemble, 0, 1)
-            lowered = jax.jit(advance, donate_argnums=1).lower(*arguments)
-            try:
-                return lowered.compile(compiler_options=options)
-            except Exception:
-                # Another version of XLA may not know the option, which only saves threads.
-                if options is None:
-                    raise
-                return lowered.compile()
+        def build() -> jax.stages.Compiled:
+            advance = jax.jit(advance_program(static, task, recipe), donate_argnums=1)
+            with device.precision_of(recipe.precision):
+                arguments = constants[place], states[place], *step_numbers(ensemble, 0, 1)
+                return device.compiled(advance.lower(*arguments))
+
+        key = program_key(task, looks[place], recipe.whole)
+        return PROGRAMS.get(key, (static, task, recipe), build)
 
     first_of = {look: looks.index(look) for look in looks}
     with ThreadPoolExecutor(len(device.core_numbers())) as pool:
@@ -184,5 +180,66 @@ def compiled_programs(
 
 
 def stack_trees(trees: Sequence[PyTree]) -> PyTree:
-    """Return trees of equal structure as one with a first axis for the members."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def group(students: Sequence[SplitStudent], lanes: int | None) -> Grouping:
+    """Return members by program, at most `lanes` in each; None: as many as padding allows."""
+    groups: list[tuple[int, ...]] = []
+    for members in numbers_by_kind(students).values():
+        # By size, so that members that must be split are padded least.
+        members.sort(key=lambda number: numbers_in(students[number].shapes))
+        current: list[int] = []
+        for number in members:
+            trial = [*current, number]
+            full = lanes is not None and len(trial) > lanes
+            if current and (full or waste([students[n].shapes for n in trial]) > MOST_PADDING):
+                groups.append(tuple(current))
+                trial = [number]
+            current = trial
+        groups.append(tuple(current))
+    return tuple(groups)
+
+
+def numbers_by_kind(students: Sequence[SplitStudent]) -> dict[Hashable, list[int]]:
+    by_kind: dict[Hashable, list[int]] = {}
+    for number, parts in enumerate(students):
+        by_kind.setdefault(parts.kind(), []).append(number)
+    return by_kind
+
+
+def waste(shapes_of_each: Sequence[Shapes]) -> float:
+    """Return how many times more numbers the padded weights hold than the members' own."""
+    needed = sum(map(numbers_in, shapes_of_each))
+    return len(shapes_of_each) * numbers_in(common_shapes(shapes_of_each)) / max(needed, 1)
+
+
+def common_shapes(shapes_of_each: Sequence[Shapes]) -> Shapes:
+    """Return the smallest shapes that hold all of them."""
+    by_array = zip(*shapes_of_each, strict=True)
+    return tuple(tuple(map(max, zip(*shapes, strict=True))) for shapes in by_array)
+
+
+def numbers_in(shapes: Shapes) -> int:
+    return sum(int(np.prod(shape)) for shape in shapes)
+
+
+def pad(weights: PyTree, shapes: Shapes) -> PyTree:
+    leaves, structure = jax.tree.flatten(weights)
+    # Numbers without axes give an empty list, which jnp.pad refuses.
+    padded = [
+        jnp.pad(leaf, [(0, to - now) for now, to in zip(leaf.shape, shape, strict=True)] or 0)
+        for leaf, shape in zip(leaves, shapes, strict=True)
+    ]
+    return jax.tree.unflatten(structure, padded)
+
+
+def cut(weights: PyTree, shapes: Shapes) -> PyTree:
+    """Undo `pad`."""
+    leaves, structure = jax.tree.flatten(weights)
+    parts = [leaf[tuple(map(slice, shape))] for leaf, shape in zip(leaves, shapes, strict=True)]
+    return jax.tree.unflatten(structure, parts)
+
+
+def mask_of(weights: PyTree, shapes: Shapes) -> PyTree:
+    return pad(jax.tree.map(jnp.ones_like, weights), shapes)

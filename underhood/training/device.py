@@ -23,13 +23,11 @@ def is_cpu() -> bool:
 
 
 def core_numbers() -> list[int]:
-    """Return the cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
 
 
 def free_memory() -> int:
-    """Return how many bytes a run may take."""
     if not is_cpu():
         stats = jax.devices()[0].memory_stats() or {}
         if "bytes_limit" in stats:
@@ -51,19 +49,23 @@ def free_host_memory() -> int:
     return max(min(free), 0)
 
 
-def compiler_options() -> dict[str, str | bool] | None:
-    """Return options for one thread per program on a CPU, where programs run side by side instead.
+def compiled(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """Compile a program; on a CPU for one thread, because programs run side by side there.
 
     A second thread gains nothing (measured up to width 724 on two cores), and with one thread a
     result does not depend on which other members were trained. XLA still cuts loops by the number
     of cores, so sums of larger students differ in their last digit between machines.
     """
-    return {"xla_cpu_multi_thread_eigen": False} if is_cpu() else None
+    if is_cpu():
+        # Another version of XLA may not know the option, which only saves threads.
+        with contextlib.suppress(Exception):
+            return lowered.compile(compiler_options={"xla_cpu_multi_thread_eigen": False})
+    return lowered.compile()
 
 
-def bytes_needed(compiled: jax.stages.Compiled) -> tuple[int, int]:
+def bytes_needed(program: jax.stages.Compiled) -> tuple[int, int]:
     """Return the bytes that a program keeps (arguments), and those it needs while it runs."""
-    analysis = compiled.memory_analysis()
+    analysis = program.memory_analysis()
     if analysis is None:
         return 0, 0
     running = analysis.temp_size_in_bytes + analysis.output_size_in_bytes

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
-from underhood.common.errors import BadInput, refuse
-from underhood.common.keys import key_problems, typed_key
+from underhood.common.arrays import key_problems, typed_key
+from underhood.common.errors import BadInput, reason_of, refuse
 from underhood.layers import LinearAttention
-from underhood.layers.files.storage import KINDS
+from underhood.layers.files import KINDS
 from underhood.tasks import Task
 from underhood.training.device import precision_of
 from underhood.training.members import TEACHER_AXIS, Axes, Member, combine
@@ -32,20 +32,15 @@ PRECISIONS = ("float32", "float64", "complex64", "complex128")
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A student taken apart.
-
-    weights  arrays that are trained
-    fixed    arrays that are not (whole numbers)
-    static   everything else
-    """
+class SplitStudent:
+    """A student as arrays that are trained, arrays that are not (whole numbers), and the rest."""
 
     weights: PyTree
     fixed: PyTree
     static: PyTree
 
     @classmethod
-    def of(cls, student: PyTree) -> "Parts":
+    def of(cls, student: PyTree) -> "SplitStudent":
         arrays, static = eqx.partition(student, eqx.is_array)
         weights, fixed = eqx.partition(jax.tree.map(jnp.asarray, arrays), eqx.is_inexact_array)
         return cls(weights, fixed, static)
@@ -54,10 +49,9 @@ class Parts:
     def shapes(self) -> Shapes:
         return tuple(tuple(leaf.shape) for leaf in jax.tree.leaves(self.weights))
 
-    def student(self, weights: PyTree = None) -> PyTree:
+    def joined(self, weights: PyTree = None) -> PyTree:
         """Return the student again, with other weights if they are given."""
-        weights = self.weights if weights is None else weights
-        return eqx.combine(weights, self.fixed, self.static)
+        return eqx.combine(self.weights if weights is None else weights, self.fixed, self.static)
 
     def kind(self) -> Hashable:
         """Return a value that is equal for students that one program can train."""
@@ -67,7 +61,7 @@ class Parts:
         names = tuple(leaf if isinstance(leaf, str | int | float) else id(leaf) for leaf in statics)
         fixed = tuple(leaf.shape for leaf in jax.tree.leaves(self.fixed))
         # Students of our own kinds may be padded to one shape.
-        shapes = None if is_ours(self.student()) else self.shapes
+        shapes = None if is_ours(self.joined()) else self.shapes
         return structure, frame, dtypes, names, fixed, shapes
 
 
@@ -75,16 +69,14 @@ class Parts:
 class Ensemble:
     """All members of a run before their first step.
 
-    teachers       of the teacher axis; none without that axis
-    students       one per member
-    sequence_keys  one per member
-    task           in the recipe's precision, at its own length
+    teachers  of the teacher axis; none without that axis
+    task      in the recipe's precision, at its own length
     """
 
     make_student: StudentMaker
     members: tuple[Member, ...]
     teachers: tuple[LinearAttention, ...]
-    students: tuple[Parts, ...]
+    students: tuple[SplitStudent, ...]
     sequence_keys: tuple[PRNGKeyArray, ...]
     task: Task
     recipe: Recipe
@@ -100,11 +92,10 @@ class Ensemble:
         return -(-self.recipe.steps // self.window)
 
     def teacher_of(self, member: Member) -> LinearAttention | None:
-        """Return a member's teacher; None where there is no teacher axis."""
         return self.teachers[int(member.get(TEACHER_AXIS, 0))] if self.teachers else None
 
 
-def describe_members(
+def make_ensemble(
     make_student: StudentMaker,
     task: Task,
     recipe: Recipe,
@@ -117,11 +108,7 @@ def describe_members(
     """Make every member's student, and refuse what cannot be trained; see `train`."""
     if not callable(make_student) or isinstance(make_student, eqx.Module):
         raise BadInput(f"train: {MAKER_WANTED}.")
-    if not isinstance(task, Task):
-        raise BadInput(f"train: the task is a {type(task).__name__}; use one of underhood.tasks.")
-    if not isinstance(recipe, Recipe):
-        kind = type(recipe).__name__
-        raise BadInput(f"train: the recipe is a {kind}; use Recipe.fast(steps) or Recipe.paper().")
+    check_task_and_recipe(task, recipe, about="train")
     if getattr(jax.config, "jax_disable_jit", False):
         raise BadInput("train compiles its programs and cannot run under jax.disable_jit.")
     refuse(key_problems(key), about="train")
@@ -133,11 +120,20 @@ def describe_members(
         keys = [jax.random.split(jax.random.fold_in(key, member.seed)) for member in members]
         shown = at_length(task, recipe)
         students = tuple(
-            Parts.of(make_checked(make_student, member.width, weight_key, shown))
+            SplitStudent.of(make_checked(make_student, member.width, weight_key, shown))
             for member, (weight_key, _) in zip(members, keys, strict=True)
         )
     sequence_keys = tuple(sequence_key for _, sequence_key in keys)
     return Ensemble(make_student, members, teachers, students, sequence_keys, task, recipe, key)
+
+
+def check_task_and_recipe(task: PyTree, recipe: PyTree, *, about: str) -> None:
+    for name, value, kind, advice in (
+        ("task", task, Task, "one of underhood.tasks"),
+        ("recipe", recipe, Recipe, "Recipe.fast(steps) or Recipe.paper()"),
+    ):
+        if not isinstance(value, kind):
+            raise BadInput(f"{about}: the {name} is a {type(value).__name__}; use {advice}.")
 
 
 def at_length(task: Task, recipe: Recipe) -> Task:
@@ -177,25 +173,22 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
         kind = type(student).__name__
         wanted = "a module (a pytree) with arrays of weights and a call"
         raise BadInput(f"train: make_student gave a {kind}; give {wanted}.")
-    for leaf in weights:
-        if str(leaf.dtype) not in PRECISIONS:
-            raise BadInput(f"train: the student holds {leaf.dtype} weights; use float32.")
+    if others := [leaf.dtype for leaf in weights if str(leaf.dtype) not in PRECISIONS]:
+        raise BadInput(f"train: the student holds {others[0]} weights; use float32.")
     sequence = jax.ShapeDtypeStruct((task.time, task.d_in), jnp.result_type(float))
     try:
         outputs = eqx.filter_eval_shape(student, sequence)
     except BadInput:
         raise
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         given = f"one sequence [time, d_in] = {sequence.shape}"
-        raise BadInput(f"train: the student fails on {given}: {reason}") from error
+        raise BadInput(f"train: the student fails on {given}: {reason_of(error)}") from error
     if not isinstance(outputs, jax.ShapeDtypeStruct):
         kind = type(outputs).__name__
         raise BadInput(f"train: the student returns a {kind}; return one array [time, d_out].")
     if outputs.shape != (task.time, task.d_out):
-        raise BadInput(
-            f"train: on a sequence {sequence.shape} the student gives {outputs.shape}, and the "
-            f"task wants {(task.time, task.d_out)}; give the student {task.d_in} inputs and "
-            f"{task.d_out} outputs."
-        )
+        got = f"on a sequence {sequence.shape} the student gives {outputs.shape}"
+        wanted = f"the task wants {(task.time, task.d_out)}"
+        advice = f"give the student {task.d_in} inputs and {task.d_out} outputs"
+        raise BadInput(f"train: {got}, and {wanted}; {advice}.")
     return student

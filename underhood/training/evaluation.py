@@ -11,8 +11,8 @@ from underhood.common.files import Json
 from underhood.common.numbers import finite_or_none
 from underhood.layers import parameter_count
 from underhood.tasks import Task
+from underhood.training.arrangement import common_shapes, numbers_by_kind, pad
 from underhood.training.ensemble import Ensemble
-from underhood.training.grouping import common_shapes, numbers_by_kind, pad
 from underhood.training.step import ALIVE, GroupState, outputs_of, with_teacher
 
 FRESH_SEQUENCES = 2**14
@@ -50,10 +50,7 @@ def evaluate(
 
 
 def evaluate_members(ensemble: Ensemble, states: Sequence[GroupState]) -> list[Json]:
-    """Return a row per member: seed, width, axes, and its scores on fresh sequences.
-
-    states  one per member, after the last step
-    """
+    """Return a row per member: seed, width, axes, and scores of its last state."""
     test_key, validation_key = jax.random.split(jax.random.fold_in(ensemble.key, 2**31 - 1))
     # Padded where that is exact, so that few programs evaluate all students.
     models: dict[int, PyTree] = {}
@@ -61,7 +58,7 @@ def evaluate_members(ensemble: Ensemble, states: Sequence[GroupState]) -> list[J
         students = [ensemble.students[number] for number in numbers]
         shapes = common_shapes([parts.shapes for parts in students])
         for number, parts in zip(numbers, students, strict=True):
-            models[number] = parts.student(pad(states[number].weights, shapes))
+            models[number] = parts.joined(pad(states[number].weights, shapes))
     rows = []
     for number, (member, state) in enumerate(zip(ensemble.members, states, strict=True)):
         model = models[number]

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, check_name
 from underhood.common.numbers import is_whole
 from underhood.layers import LinearAttention
 from underhood.tasks import Task, TeacherStudent
@@ -39,14 +39,12 @@ class Member:
     axes: tuple[tuple[str, float | int], ...] = ()
 
     def get(self, axis: str, default: float) -> float:
-        """Return the member's value on an axis, or `default` where there is no such axis."""
         return dict(self.axes).get(axis, default)
 
 
 def combine(
     seeds: int | Iterable[int], widths: int | Iterable[int], axes: Axes | None, task: Task
 ) -> tuple[tuple[Member, ...], tuple[LinearAttention, ...]]:
-    """Return all members, and the teachers of the teacher axis."""
     if is_whole(seeds):
         count = operator.index(seeds)  # type: ignore[arg-type]
         if count < 1:
@@ -60,23 +58,21 @@ def combine(
     places: dict[str, dict[int, Sequence[float]]] = {}
     teachers: tuple[LinearAttention, ...] = ()
     for name, values in (axes or {}).items():
+        check_name("axis", name, (*NUMBER_AXES, TEACHER_AXIS))
         if not isinstance(values, Iterable):
             raise BadInput(f"train: the axis {name} is a list of values; write [value] for one.")
         if name == TEACHER_AXIS:
             teachers = check_teachers(tuple(values), task)
             places[name] = dict.fromkeys(widths, range(len(teachers)))
-        elif name in NUMBER_AXES and isinstance(values, Mapping):
+        elif isinstance(values, Mapping):
             if missing := [width for width in widths if width not in values]:
                 raise BadInput(f"train: the axis {name} has no value for width {missing[0]}.")
             places[name] = {width: [axis_number(name, values[width])] for width in widths}
-        elif name in NUMBER_AXES:
+        else:
             numbers = [axis_number(name, value) for value in values]
             if len(set(numbers)) < len(numbers):
                 raise BadInput(f"train: the axis {name} holds a value twice; list each once.")
             places[name] = dict.fromkeys(widths, numbers)
-        else:
-            known = ", ".join((*NUMBER_AXES, TEACHER_AXIS))
-            raise BadInput(f"train: unknown axis {name!r}; the axes are {known}.")
         if not all(places[name].values()):
             raise BadInput(f"train: the axis {name} is empty; give it at least one value.")
     members = tuple(
@@ -89,7 +85,6 @@ def combine(
 
 
 def distinct_whole_numbers(name: str, values: PyTree, *, least: int) -> tuple[int, ...]:
-    """Return whole numbers from `least` on; refuse an empty list and repeated numbers."""
     try:
         numbers = tuple(values)
     except TypeError:
@@ -107,7 +102,6 @@ def distinct_whole_numbers(name: str, values: PyTree, *, least: int) -> tuple[in
 
 
 def axis_number(axis: str, value: PyTree) -> float:
-    """Return a value of an axis as a float; refuse what is not finite or negative."""
     with contextlib.suppress(TypeError, ValueError):
         value = value if isinstance(value, bool | str) else float(value)
     if isinstance(value, float) and math.isfinite(value) and value >= 0:

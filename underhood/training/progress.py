@@ -40,12 +40,7 @@ def stop_on_interrupt(heard: Callable[[], None]) -> Iterator[threading.Event]:
 
 
 class Bar(LiveDisplay):
-    """A bar with steps, losses of the best and the median member, speed and time left.
-
-    shown     whether to show it; None: where stderr is a terminal; or a function that is called
-              with (steps done, steps in all) instead
-    activity  what is going on, shown beside the bar
-    """
+    """A bar with activity, steps, losses of the best and median member, speed and time left."""
 
     def __init__(self, steps: int, members: int, shown: bool | Callable[[int, int], None] | None):
         super().__init__(False if callable(shown) else shown)

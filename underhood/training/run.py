@@ -1,5 +1,6 @@
 """What training gives back: the trained students, their losses, and how to redo them."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from jaxtyping import PyTree
 from underhood.common.errors import BadInput
 from underhood.common.files import Json, as_json
 from underhood.common.tensors import Tensors, read_tensors
-from underhood.layers.files.storage import put_together, take_apart
+from underhood.layers.files import put_together, take_apart
 from underhood.training.ensemble import StudentMaker, is_ours
 from underhood.training.storage import folder as storage
 from underhood.training.storage.settings import read_settings, settings_file
@@ -103,10 +104,9 @@ class Run:
             arrays = [] if ours else jax.tree.leaves(eqx.filter(model, is_any_array))
             for place, array in enumerate(arrays):
                 tensors[f"{name}[{place}]"] = np.asarray(array)
-        named = {"structures": json.dumps(structures)}
         files = {
             storage.LOSSES: safetensors.numpy.save({"steps": self.steps, "losses": self.losses}),
-            storage.MODELS: safetensors.numpy.save(tensors, named),
+            storage.MODELS: safetensors.numpy.save(tensors, {"structures": json.dumps(structures)}),
         }
         table = {
             "version": storage.VERSION,
@@ -130,11 +130,9 @@ def as_stored(array: np.ndarray) -> jax.Array:
 
 def read_checked(path: Path, checksums: Mapping[str, str]) -> Tensors:
     """Read a safetensors file of a run; refuse one that is not what was written."""
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError):
         if hashlib.sha256(path.read_bytes()).hexdigest() == checksums[path.name]:
             return read_tensors(path)
-    except (OSError, ValueError, KeyError):
-        pass
     advice = f"remove {path.parent / storage.MEMBERS} and train again to write it anew"
     raise BadInput(f"{path} is missing or damaged; {advice}.")
 

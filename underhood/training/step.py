@@ -80,11 +80,14 @@ def advance_program(
         if recipe.clip is not None:
             shrink = jnp.minimum(1.0, recipe.clip / jnp.maximum(norm, 1e-30))
             slopes = jax.tree.map(lambda leaf: leaf * shrink, slopes)
-        directions, moments = direction_of.update(slopes, state.moments, state.weights)
         progress = step.astype(loss.dtype) / recipe.steps
         rate = constants.numbers["learning_rate"] * recipe.schedule(progress)
         fading = constants.numbers["weight_decay"] * recipe.decay_schedule(progress)
-        weights = updated(state.weights, directions, rate, fading, recipe.spared)
+        if recipe.decay == "coupled":
+            slopes = add_decay(slopes, state.weights, fading, recipe.spared)
+        directions, moments = direction_of.update(slopes, state.moments, state.weights)
+        lost = {"coupled": 0.0 * fading, "decoupled": fading, "optax": rate * fading}[recipe.decay]
+        weights = updated(state.weights, directions, rate, lost, recipe.spared)
 
         # A member whose loss or gradient is no longer a number stops where it was; the others
         # share its program but none of its arithmetic.
@@ -107,9 +110,16 @@ def advance_program(
 
 
 def with_teacher(task: Task, teacher: LinearAttention | None) -> Task:
-    if teacher is None:
-        return task
-    return eqx.tree_at(lambda changed: changed.attention, task, teacher)
+    return task if teacher is None else eqx.tree_at(lambda new: new.attention, task, teacher)
+
+
+def add_decay(slopes: PyTree, weights: PyTree, fading: Array, spared: tuple[str, ...]) -> PyTree:
+    """Return slopes + fading·w; fields named in `spared` do not fade."""
+
+    def new_slope(path: PyTree, slope: Array, weight: Array) -> Array:
+        return slope if is_spared(path, spared) else slope + fading.astype(slope.dtype) * weight
+
+    return jax.tree_util.tree_map_with_path(new_slope, slopes, weights)
 
 
 def updated(
@@ -118,8 +128,12 @@ def updated(
     """Return w − rate·direction − fading·w; fields named in `spared` do not fade."""
 
     def new_weight(path: PyTree, weight: Array, direction: Array) -> Array:
-        name = getattr(path[-1], "name", None) if path else None
-        kept = weight if name in spared else weight * (1 - fading).astype(weight.dtype)
+        kept = weight if is_spared(path, spared) else weight * (1 - fading).astype(weight.dtype)
         return kept - (rate * direction).astype(weight.dtype)
 
     return jax.tree_util.tree_map_with_path(new_weight, weights, directions)
+
+
+def is_spared(path: PyTree, spared: tuple[str, ...]) -> bool:
+    """Tell whether the field at the end of a path is spared by weight decay."""
+    return bool(path) and getattr(path[-1], "name", None) in spared

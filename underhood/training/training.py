@@ -1,11 +1,7 @@
 """`train`: students in ensembles, with progress, storage and resume.
 
-describe_members   who is trained: members, their students, task, recipe      ensemble.py
-settings_of        the same as JSON, to know the run again                    storage/settings.py
-arrange            groups that fit into memory, and their programs            arrangement.py
-run_steps          all steps, in chunks, with checkpoints                     here
-evaluate_members   scores on fresh sequences                                  evaluation.py
-Run                what is given back, and kept                               run.py
+docs/architecture.md lists the stages: make_ensemble, settings_of, arrange, run_steps (here),
+evaluate_members, Run.
 """
 
 import os
@@ -22,7 +18,7 @@ from underhood.common.provenance import provenance
 from underhood.tasks import Task
 from underhood.training.arrangement import Arrangement, arrange
 from underhood.training.device import precision_of
-from underhood.training.ensemble import Ensemble, StudentMaker, describe_members
+from underhood.training.ensemble import Ensemble, StudentMaker, make_ensemble
 from underhood.training.evaluation import evaluate_members
 from underhood.training.members import Axes
 from underhood.training.progress import Bar, stop_on_interrupt
@@ -62,10 +58,9 @@ def train(
     lanes     members per program; None: all on an accelerator, one on a CPU
     memory    bytes to stay within; None: what is free
     """
-    limits = {"lanes": lanes, "memory": memory}
-    given = {name: value for name, value in limits.items() if value is not None}
-    refuse(whole_problems(**given), about="train")
-    ensemble = describe_members(
+    limits = {name: n for name, n in (("lanes", lanes), ("memory", memory)) if n is not None}
+    refuse(whole_problems(**limits), about="train")
+    ensemble = make_ensemble(
         make_student, task, recipe, widths=widths, seeds=seeds, axes=axes, key=key
     )
     return train_members(ensemble, out=out, progress=progress, lanes=lanes, memory=memory)
@@ -91,8 +86,7 @@ def train_members(
             settings["grouping"] = [list(numbers) for numbers in arranged.groups]
             origin = {**provenance(), "predicted_bytes": arranged.bytes}
             if folder is not None and begun is None:
-                begin = settings_file(settings, origin)
-                storage.write_run_file(folder / storage.SETTINGS, begin)
+                storage.write_run_file(folder / storage.SETTINGS, settings_file(settings, origin))
             last = run_steps(arranged, folder, bar)
             bar.activity = "evaluating"
             states = arranged.by_member(last.states)
@@ -103,13 +97,24 @@ def train_members(
             rows=tuple(rows),
             steps=np.minimum(ends, recipe.steps),
             losses=arranged.curves(last.states, recipe.steps),
-            models=[parts.student(state.weights) for parts, state in pairs],
+            models=[parts.joined(state.weights) for parts, state in pairs],
             settings=settings,
             provenance={**origin, "seconds": round(last.seconds, 2)},
         )
         if folder is not None:
             run.save(folder)
         return run
+
+
+def read_members(ensemble: Ensemble, folder: Path) -> Run:
+    """Read the finished run of an ensemble; refuse a run of another. Nothing is written or locked.
+
+    A processor of another kind may round the first weights otherwise, so they count as the same if
+    they agree up to rounding.
+    """
+    with precision_of(ensemble.recipe.precision):
+        check_same_settings(folder, settings_of(ensemble), rounded=True)
+        return Run.load(folder, ensemble.make_student)
 
 
 def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> storage.Checkpoint:

@@ -33,7 +33,6 @@ def tree_checksum(tree: PyTree) -> str:
 
 
 def sketch(tree: PyTree) -> list[list[float]]:
-    """Return one row per array of real or complex numbers."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf) and leaf.size]
     rows = []
     for sizes in (np.asarray(np.abs(leaf)) for leaf in leaves):

@@ -55,6 +55,11 @@ def opened_folder(path: str | os.PathLike[str] | None) -> Iterator[Path | None]:
     except OSError as error:
         raise BadInput(f"Cannot make the run's folder {folder}: {error.strerror}.") from None
     with locked(folder):
+        # Temporary files of a killed process; other hidden files are somebody else's.
+        patterns = [f".{name}.*" for name in (SETTINGS, MEMBERS, LOSSES, MODELS)]
+        for pattern in (*patterns, "checkpoints/.[0-9]*.safetensors.*"):
+            for left in folder.glob(pattern):
+                left.unlink(missing_ok=True)
         yield folder
 
 
@@ -70,23 +75,17 @@ def locked(folder: Path) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = f"Another process (number {file.read().strip() or 'unknown'})"
+            advice = "wait for it, stop it, or choose another folder"
+            raise BadInput(f"{holder} is training in {folder}; {advice}.") from None
         except OSError as error:
             problem = f"The run's folder {folder} cannot be locked ({error.strerror})"
-            advice = "choose one on another disk"
-            if isinstance(error, BlockingIOError):
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-                problem = f"Another process (number {holder}) is training in {folder}"
-                advice = "wait for it, stop it, or choose another folder"
-            raise BadInput(f"{problem}; {advice}.") from None
+            raise BadInput(f"{problem}; choose one on another disk.") from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        # Temporary files of a killed process; other hidden files are somebody else's.
-        for place in (SETTINGS, MEMBERS, LOSSES, MODELS, "checkpoints/[0-9]*.safetensors"):
-            where, _, name = place.rpartition("/")
-            for left in (folder / where).glob(f".{name}.*"):
-                left.unlink(missing_ok=True)
         yield
 
 
@@ -100,16 +99,12 @@ def write_run_file(path: Path, data: bytes) -> None:
         write_atomically(path, data)
     except OSError as error:
         state = f"{path.name} was not written, and all files written before it are whole"
-        advice = "Make room and run the same call again to go on"
-        reason = f"{error.strerror}; {state}. {advice}"
+        reason = f"{error.strerror}; {state}. Make room and run the same call again to go on"
         raise OSError(error.errno, reason, str(path)) from None
 
 
 def read_run_json(path: Path, *, fields: set[str], advice: str) -> Json:
-    """Read a JSON file of a run; refuse one that is damaged, of another version, or incomplete.
-
-    advice  what to do then
-    """
+    """Read a JSON file of a run; refuse, with advice, a damaged, old or incomplete one."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
@@ -133,14 +128,9 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(folder: Path, now: Checkpoint) -> None:
-    """Write a checkpoint, then remove all but the last few."""
     arrays = {name: np.ascontiguousarray(a) for name, a in named_leaves(now.states).items()}
-    metadata = {
-        "version": str(VERSION),
-        "step": str(now.step),
-        "seconds": str(now.seconds),
-        "sha256": arrays_checksum(arrays, now.step),
-    }
+    metadata = {"version": str(VERSION), "step": str(now.step), "seconds": str(now.seconds)}
+    metadata["sha256"] = arrays_checksum(arrays, now.step)
     path = folder / "checkpoints" / f"{now.step:010d}.safetensors"
     write_run_file(path, safetensors.numpy.save(arrays, metadata))
     # Those of later steps are damaged, or the run would have gone on from them.
@@ -155,10 +145,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(folder: Path, like: PyTree) -> Checkpoint | None:
-    """Return the newest checkpoint that is whole; None if there is none.
-
-    like  states of the same shapes and types
-    """
+    """Return the newest checkpoint that is whole, its states `like` these; None if none is."""
     for path in checkpoints(folder):
         try:
             return read_checkpoint(path, like)
@@ -176,11 +163,12 @@ def read_checkpoint(path: Path, like: PyTree) -> Checkpoint:
     step = int(metadata["step"])
     if arrays_checksum(arrays, step) != metadata["sha256"]:
         raise ValueError("its checksum does not match")
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    restored = []
-    for name, leaf in ((jax.tree_util.keystr(keys), leaf) for keys, leaf in leaves):
-        if arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
+
+    def restored(keys: PyTree, leaf: jax.Array) -> jax.Array:
+        array = arrays[name := jax.tree_util.keystr(keys)]
+        if (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
             raise ValueError(f"{name} has another shape or type")
-        restored.append(jax.numpy.asarray(arrays[name]))
-    states = jax.tree_util.tree_unflatten(structure, restored)
+        return jax.numpy.asarray(array)
+
+    states = jax.tree_util.tree_map_with_path(restored, like)
     return Checkpoint(step, states, float(metadata["seconds"]))

@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from underhood.common.errors import BadInput
 from underhood.common.files import Json, as_json
 from underhood.common.provenance import provenance
-from underhood.layers.files.storage import take_apart
+from underhood.layers.files import take_apart
 from underhood.training.ensemble import Ensemble
 from underhood.training.storage import folder as storage
 from underhood.training.storage.checksums import sketch, sketches_agree, tree_checksum
@@ -27,6 +27,12 @@ MEANINGS = {
 CHECKSUMS = {"task.numbers", "first_weights"}
 # Where a run began, and what depends on that.
 NOT_COMPARED = ("grouping", "sketch", "version", "begun")
+# What runs did before a setting existed.
+BEFORE: Json = {"recipe.decay": "decoupled"}
+
+
+class OtherSettings(BadInput):
+    """A folder holds a run with other settings."""
 
 
 def settings_of(ensemble: Ensemble) -> Json:
@@ -35,7 +41,7 @@ def settings_of(ensemble: Ensemble) -> Json:
     task = take_apart(ensemble.task, "task", tensors)
     numbers = [tensors, list(ensemble.teachers)]
     first = [(parts.weights, parts.fixed) for parts in ensemble.students]
-    kinds = (take_apart(parts.student(), "", {}) for parts in ensemble.students)
+    kinds = (take_apart(parts.joined(), "", {}) for parts in ensemble.students)
     settings = {
         "recipe": as_setting(ensemble.recipe),
         "task": {"what": task, "numbers": tree_checksum(numbers)},
@@ -59,11 +65,13 @@ def read_settings(folder: Path) -> Json:
     return storage.read_run_json(folder / storage.SETTINGS, fields={"grouping"}, advice=advice)
 
 
-def check_same_settings(folder: Path, settings: Json) -> Json | None:
+def check_same_settings(folder: Path, settings: Json, *, rounded: bool = False) -> Json | None:
     """Return the settings of the run in a folder, None if it holds none; refuse other settings.
 
     On another device random numbers differ in their last digit, and with them the checksums of
     weights and teachers. There it is enough that their sketches agree.
+
+    rounded  the sketches are enough on the same device too, for a run that is only read
     """
     if not (folder / storage.SETTINGS).exists():
         if storage.checkpoints(folder):
@@ -74,17 +82,22 @@ def check_same_settings(folder: Path, settings: Json) -> Json | None:
         flat({name: value for name, value in data.items() if name not in NOT_COMPARED})
         for data in (stored, settings)
     )
+    then = BEFORE | then
     # In the order of `settings_of`: what was asked for comes before what follows from it.
     different = [name for name in {**now, **then} if then.get(name) != now.get(name)]
     elsewhere = (stored.get("begun") or {}).get("device") != provenance()["device"]
-    same_but_rounding = elsewhere and sketches_agree(stored.get("sketch"), settings.get("sketch"))
+    same_but_rounding = (rounded or elsewhere) and sketches_agree(
+        stored.get("sketch"), settings.get("sketch")
+    )
     if different and not (set(different) <= CHECKSUMS and same_but_rounding):
         first, more = different[0], len(different) - 1
         before, after = (str(flattened.get(first))[:60] for flattened in (then, now))
         change = MEANINGS.get(first) or f"{first} was {before} and is now {after}"
         change += f" (and {more} more)" if more else ""
         advice = "Use the old settings to go on, or another folder to start anew"
-        raise BadInput(f"The run in {folder} was begun with other settings: {change}. {advice}.")
+        raise OtherSettings(
+            f"The run in {folder} was begun with other settings: {change}. {advice}."
+        )
     return stored
 
 
@@ -102,9 +115,9 @@ def flat(data: PyTree, name: str = "") -> Json:
 def as_setting(value: PyTree) -> PyTree:
     """Return a frozen dataclass as JSON with the names of its kinds, other objects by name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        fields = {name: as_setting(getattr(value, name)) for name in names}
-        return {"kind": type(value).__name__, **fields}
+        fields = (field.name for field in dataclasses.fields(value))
+        kind = {"kind": type(value).__name__}
+        return kind | {name: as_setting(getattr(value, name)) for name in fields}
     if isinstance(value, tuple):
         return [as_setting(part) for part in value]
     if value is None or isinstance(value, bool | int | float | str):
