@@ -99,7 +99,7 @@ def traced(case: Case, backend: str) -> Step:
     """What the model counts of a case."""
     *kind, depth, task = case.kind.split(", ")
     study = studied(task, ", ".join(kind), int(depth), case.width, case.students)
-    return step_of(study, "student", case.width, Device("", backend, 0, 0, 0, 1, 1))
+    return step_of(study, "student", case.width, Device(backend, 0, 0, 0, 1, 1))
 
 
 def main(record: str | None) -> None:
@@ -123,7 +123,7 @@ def main(record: str | None) -> None:
     rate, speed = (1 / max(seconds, 1e-30) for seconds in both)
     print(f"\nlaunch {launch:.3g} s, wait {wait:.3g} s,", end=" ")
     print(f"rate {rate:.3g} bytes/s, speed {speed:.3g} operations/s\n")
-    device = Device("this", backend, 0.0, launch, wait, rate, speed)
+    device = Device(backend, 0.0, launch, wait, rate, speed)
     ratios = []
     for case, step, known in zip(cases, steps, fitted, strict=True):
         ratios.append(case.seconds / seconds_of(step, case.students, 1, device))

@@ -37,7 +37,7 @@ def timed(study: Study, most: int, folder: Path) -> float:
     PROGRAMS.clear()
     jax.clear_caches()
     began = time.perf_counter()
-    done = sweep(study, folder, Local(progress=False), most=most)
+    done = sweep(study, folder, Local(), most=most)
     assert done.complete
     return time.perf_counter() - began
 

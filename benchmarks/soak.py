@@ -152,7 +152,7 @@ def main(minutes: float, seed: int) -> int:
     draw, counts, wrong, memory = random.Random(seed), collections.Counter(), [], []
     until = time.monotonic() + 60 * minutes
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
-    sweep(study(), folder / "expected", Local(progress=False), most=1)
+    sweep(study(), folder / "expected", Local(), most=1)
     expected = losses(folder / "expected")
     number = 0
     print(f"{minutes:g} minutes, seed {seed}, {UNITS} units a round, two workers", flush=True)

@@ -35,7 +35,7 @@ def cluster():
 
 def test_a_study_of_24_units_is_the_local_one(cluster, tmp_path) -> None:
     study = swept.small_study()
-    here = sweep(study, tmp_path / "local", Local(progress=False), most=1)
+    here = sweep(study, tmp_path / "local", Local(), most=1)
     there = sweep(study, tmp_path / "dask", cluster, most=1)
     assert here.done == there.done == swept.UNITS and there.complete
     swept.all_there_once(tmp_path / "dask", study)
@@ -44,7 +44,7 @@ def test_a_study_of_24_units_is_the_local_one(cluster, tmp_path) -> None:
     for address, loss in losses.items():
         assert loss == pytest.approx(expected[address], rel=1e-6)
     # What one engine has finished the other does not do again.
-    again = sweep(study, tmp_path / "dask", Local(progress=False))
+    again = sweep(study, tmp_path / "dask", Local())
     assert (again.before, again.done) == (swept.UNITS, 0)
 
 

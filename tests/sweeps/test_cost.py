@@ -16,8 +16,8 @@ from underhood.sweeps.cost import CORE, H200, Device, Step
 from underhood.sweeps.units import bytes_of, plan
 from underhood.training.arrangement import arrange
 
-GPU = Device("fast", "gpu", setup=3.0, launch=0.1, wait=0.02, rate=1e6, speed=1e7)
-SLOW = Device("slow", "cpu", setup=1.0, launch=0.1, wait=0.0, rate=1e6, speed=1e7)
+GPU = Device("gpu", setup=3.0, launch=0.1, wait=0.02, rate=1e6, speed=1e7)
+SLOW = Device("cpu", setup=1.0, launch=0.1, wait=0.0, rate=1e6, speed=1e7)
 
 
 def lstm(width, *, key):

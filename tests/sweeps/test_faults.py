@@ -29,7 +29,7 @@ KILLS = 20
 def expected(tmp_path_factory):
     """What the local engine finds."""
     folder = tmp_path_factory.mktemp("local")
-    sweep(swept.small_study(), folder, Local(progress=False), most=1)
+    sweep(swept.small_study(), folder, Local(), most=1)
     return swept.losses_in(folder)
 
 
@@ -196,7 +196,7 @@ def test_no_scheduler_any_more_is_one_line(tmp_path, monkeypatch) -> None:
             monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 5)
             stop.wait(4)
             inner.processes.closing.set()
-            for name in inner.processes.names():
+            for name in inner.processes.words:
                 swept.kill(inner, name)
 
         with (

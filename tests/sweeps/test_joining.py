@@ -18,9 +18,8 @@ from swept import FILE, all_tiny_there_once, small_study, tiny, wait_until
 
 from underhood.common.errors import BadInput
 from underhood.sweeps.dask import certificates
-from underhood.sweeps.dask.certificates import Certificates, check_address
-from underhood.sweeps.dask.cluster import Cluster
-from underhood.sweeps.dask.processes import free_port
+from underhood.sweeps.dask.certificates import TLSFiles, check_address
+from underhood.sweeps.dask.cluster import Cluster, free_port
 from underhood.sweeps.dask.queueing import Queue
 from underhood.sweeps.sweeping import sweep
 
@@ -56,13 +55,13 @@ def process(module: str, *words: str):
         started.communicate()
 
 
-def options(tls: Certificates) -> tuple[str, ...]:
+def options(tls: TLSFiles) -> tuple[str, ...]:
     return ("--tls-ca", tls.ca, "--tls-cert", tls.cert, "--tls-key", tls.key)
 
 
-def made(folder) -> Certificates:
+def made(folder) -> TLSFiles:
     certificates.make_certificates(folder)
-    return Certificates(*(str(folder / name) for name in certificates.CERTIFICATE_FILES))
+    return TLSFiles(*(str(folder / name) for name in certificates.CERTIFICATE_FILES))
 
 
 def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
@@ -90,7 +89,7 @@ def test_who_has_no_certificate_cannot_join(tmp_path, monkeypatch) -> None:
             done = sweep(small_study(seeds=3), tmp_path / "out", cluster, most=1)
         assert done.complete
         monkeypatch.setattr("underhood.sweeps.dask.dispatch.SCHEDULER_PATIENCE", 1)
-        for tls, where in ((others, address), (Certificates(), plain)):
+        for tls, where in ((others, address), (TLSFiles(), plain)):
             cannot_open("does not answer", address=where, tls=tls)
     all_tiny_there_once(tmp_path / "out", small_study(seeds=3))
 
@@ -112,11 +111,11 @@ def test_tls_needs_all_of_its_files() -> None:
     with pytest.raises(BadInput, match="needs --tls-ca"):
         check_address("tls://10.0.0.1:8786", tls=False, insecure=False)
     with pytest.raises(BadInput, match="three files"):
-        Certificates(__file__, None, "key.pem").check()
+        TLSFiles(__file__, None, "key.pem")
     with pytest.raises(BadInput, match=r"--tls-key key\.pem is no file"):
-        Certificates(__file__, __file__, "key.pem").check()
+        TLSFiles(__file__, __file__, "key.pem")
     check_address("tls://10.0.0.1:8786", tls=True, insecure=False)
-    assert Certificates().security() is None
+    assert TLSFiles().security() is None
 
 
 def run(module: str, *words: str) -> subprocess.CompletedProcess:
@@ -136,14 +135,13 @@ def test_what_is_no_certificate_is_refused_at_once(tmp_path) -> None:
     ours, others = made(tmp_path / "ours"), made(tmp_path / "others")
     text = tmp_path / "notes.txt"
     text.write_text("not a certificate")
-    for tls, said in (
-        (dataclasses.replace(ours, ca=str(text)), "holds no certificate"),
-        (dataclasses.replace(ours, cert=str(text)), "are not a certificate and its key"),
-        (dataclasses.replace(ours, key=others.key), "are not a certificate and its key"),
+    for change, said in (
+        ({"ca": str(text)}, "holds no certificate"),
+        ({"cert": str(text)}, "are not a certificate and its key"),
+        ({"key": others.key}, "are not a certificate and its key"),
     ):
         with pytest.raises(BadInput, match=said):
-            tls.check()
-    ours.check()
+            dataclasses.replace(ours, **change)
 
 
 def listening(number: int) -> set[str]:
@@ -155,7 +153,7 @@ def listening(number: int) -> set[str]:
 @pytest.mark.parametrize("protected", [False, True])
 def test_nobody_listens_beyond_loopback_unless_asked(tmp_path, protected: bool) -> None:
     """Whoever reaches a worker's port can run code there, as with a scheduler's."""
-    tls = made(tmp_path / "tls") if protected else Certificates()
+    tls = made(tmp_path / "tls") if protected else TLSFiles()
     words = options(tls) if protected else ()
     port = free_port()
     address = f"{'tls' if protected else 'tcp'}://127.0.0.1:{port}"
@@ -176,7 +174,7 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
 def test_a_machine_that_submits_no_jobs_is_refused(tmp_path) -> None:
     file = tmp_path / "slurm.yaml"
     file.write_text("slurm:\n  cores: 1\n  memory: 1GB\n")
-    opened = Queue.read(file).opened(Certificates(), insecure=False)
+    opened = Queue.read(file).opened(TLSFiles(), insecure=False)
     with pytest.raises(BadInput, match="slurm needs the command sbatch, which is not here"), opened:
         pass
 
@@ -299,7 +297,7 @@ def test_slurms_script_asks_for_what_the_file_says(tmp_path) -> None:
         "  gpu: true\n  interface: lo\n  job-extra-directives: ['--gres=gpu:1']\n"
         f"  shared-temp-directory: {tmp_path}\n"
     )
-    cluster = Queue.read(file).made(Certificates(), insecure=False)
+    cluster = Queue.read(file).made(TLSFiles(), insecure=False)
     try:
         script = cluster.job_script()
     finally:

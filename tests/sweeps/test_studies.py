@@ -11,7 +11,7 @@ import underhood as uh
 from underhood.common.errors import BadInput
 from underhood.sweeps import study as studies
 from underhood.sweeps.dask.remote import unwrapped, wrapped
-from underhood.sweeps.descriptions import describe
+from underhood.sweeps.study import describe
 from underhood.sweeps.units import plan, work
 
 
@@ -87,7 +87,7 @@ WRONG = {
     "cannot name a student": {"students": {"a b": gated}},
     "is no function": {"students": {"a": 3}},
     "widths is empty": {"widths": ()},
-    "unknown axis": {"axes": {"momentum": (1,)}},
+    "Unknown axis": {"axes": {"momentum": (1,)}},
     "seeds is 0": {"seeds": 0},
 }
 
@@ -201,7 +201,8 @@ def test_studies_of_one_file_can_be_sent_by_many_threads(monkeypatch) -> None:
 
 def test_a_worker_with_other_sources_refuses(monkeypatch) -> None:
     parcel = wrapped(study_of(), work)
-    assert unwrapped("same", parcel)[0].widths == study_of().widths
+    assert unwrapped(parcel)[0].widths == study_of().widths
     monkeypatch.setattr("underhood.sweeps.dask.remote.code_version", lambda: "another")
+    unwrapped.cache_clear()
     with pytest.raises(RuntimeError, match="install the same on both"):
-        unwrapped("other", parcel)
+        unwrapped(parcel)

@@ -1,18 +1,12 @@
 """What a study will cost: seconds per unit, on an H200 or on a CPU core, before anything runs.
 
-A step is traced as the device would run it, not compiled, and four numbers are read off:
-
-flow      bytes of all values that one student computes
-work      operations of one student's matrix products
-launches  values that are computed one after another, a loop's times its iterations
-waits     loop iterations that contain a matrix product; they run one after another
+A step is traced as the device would run it, not compiled. Four counts are read off:
 
     seconds of a step = launch · launches + wait · waits
-                      + students · (flow / rate + work / speed)
+                      + students · (flow / rate + work / speed).
 
 A CPU core trains one student after the other, so there every term counts per student. A unit takes
-`setup` seconds more, for compiling and evaluating. docs/cluster.md says where the constants come
-from, and how well the formula does.
+`setup` seconds more. docs/cluster.md says what is counted, and how well the formula does.
 """
 
 import itertools
@@ -27,7 +21,7 @@ from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
 from underhood.training.arrangement import first_group_state, group_constants, step_numbers
 from underhood.training.device import precision_of
-from underhood.training.ensemble import at_length, describe_members
+from underhood.training.ensemble import at_length, make_ensemble
 from underhood.training.step import advance_program
 
 # Equations and variables of a trace have no public types in JAX: Any.
@@ -37,7 +31,6 @@ from underhood.training.step import advance_program
 class Device:
     """How fast a device is: seconds, bytes per second, operations per second."""
 
-    name: str
     backend: str
     setup: float
     launch: float
@@ -47,8 +40,8 @@ class Device:
 
 
 # Fitted by benchmarks/cost.py; the H200's setup was measured by benchmarks/packing.py.
-H200 = Device("H200", "gpu", 14.0, launch=2.4e-7, wait=2.4e-6, rate=6.6e12, speed=1.7e13)
-CORE = Device("CPU core", "cpu", 6.6, launch=0.0, wait=0.0, rate=7.9e9, speed=1.6e11)
+H200 = Device("gpu", 14.0, launch=2.4e-7, wait=2.4e-6, rate=6.6e12, speed=1.7e13)
+CORE = Device("cpu", 6.6, launch=0.0, wait=0.0, rate=7.9e9, speed=1.6e11)
 
 # Values that cost nothing, because they are only views of others.
 VIEWS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "convert_element_type"}
@@ -75,7 +68,7 @@ class Step:
 def step_of(study: Study, student: str, width: int, device: Device) -> Step:
     """Trace a step of one student, in the forms that the device would run."""
     recipe = study.recipe
-    ensemble = describe_members(
+    ensemble = make_ensemble(
         study.students[student], study.task, recipe, widths=width, key=jax.random.key(0)
     )
     with precision_of(recipe.precision):
@@ -132,15 +125,12 @@ def seconds_of(step: Step, students: int, steps: int, device: Device) -> float:
 def hours(study: Study, units: list[Unit], device: Device) -> float:
     places = {(unit.student, unit.width) for unit in units}
     traced = {place: step_of(study, *place, device) for place in places}
-    seconds = 0.0
-    for unit in units:
-        step = traced[unit.student, unit.width]
-        seconds += seconds_of(step, len(unit.addresses), study.recipe.steps, device)
-    return seconds / 3600
+    steps = study.recipe.steps
+    of_units = ((traced[unit.student, unit.width], len(unit.addresses)) for unit in units)
+    return sum(seconds_of(step, count, steps, device) for step, count in of_units) / 3600
 
 
 def cost_in_words(study: Study, units: list[Unit]) -> str:
-    """Return what units will take, in one sentence."""
     students = sum(len(unit.addresses) for unit in units)
     counts = f"{len(units):,} units, {students:,} students"
     try:

@@ -19,23 +19,16 @@ class SweepDisplay(LiveDisplay):
 
     def __init__(self) -> None:
         super().__init__()
-        self.units = 0
-        self.counts: Counter[str] = Counter()
-        self.by_worker: Counter[str] = Counter()
+        self.counts, self.by_worker = Counter[str](), Counter[str]()
         self.running: set[str] = set()
-        self.began = time.monotonic()
-        self.printed = 0.0
+        self.began, self.printed = time.monotonic(), 0.0
 
     def __call__(self, unit: Unit, event: str, worker: str) -> None:
         """Count an event: "planned", "running", "done", "retried" or "failed"."""
-        if event == "planned":
-            self.units += 1
-            return
-        if event == "running":
-            self.running.add(unit.name)
-            return
-        self.running.discard(unit.name)
         self.counts[event] += 1
+        (self.running.add if event == "running" else self.running.discard)(unit.name)
+        if event in ("planned", "running"):
+            return
         if event == "done":
             self.by_worker[worker] += 1
         now, last = time.monotonic(), self.ended == self.units
@@ -45,11 +38,14 @@ class SweepDisplay(LiveDisplay):
             self.say(f"{unit}: {event}{place}; {self.standing()}")
 
     @property
+    def units(self) -> int:
+        return self.counts["planned"]
+
+    @property
     def ended(self) -> int:
         return self.counts["done"] + self.counts["failed"]
 
     def standing(self) -> str:
-        """Return how many units have ended, and about how long the rest will take."""
         counts, ended = self.counts, self.ended
         words = [f"{ended} of {self.units} units"]
         words += [f"{counts[name]} {name}" for name in ("failed", "retried") if counts[name]]

@@ -2,13 +2,13 @@
 
 Local     in this process, one unit after the other; what was stopped goes on where it was
 Cluster   on dask.distributed (`dask/cluster.py`)
+Stored    nowhere: finished runs are read, and nothing is trained or written
 """
 
-import contextlib
 import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -18,17 +18,13 @@ from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
 from underhood.training.device import free_memory
 from underhood.training.run import Run
-from underhood.training.training import train_members
+from underhood.training.storage.folder import SETTINGS, is_finished
+from underhood.training.training import read_members, train_members
 
 # Called with (unit, event, worker); events are planned, running, done, retried and failed.
 Watch = Callable[[Unit, str, str], None]
 # Called with (done so far, all there is to do).
 Progress = Callable[[float, float], None]
-
-ENGINES = ("local", "dask")
-# Options of the command line that mean nothing without dask.
-TLS_OPTIONS = ("tls_ca", "tls_cert", "tls_key")
-DASK_OPTIONS = ("workers", "address", "jobqueue", "needs", "insecure", *TLS_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -67,22 +63,13 @@ class Engine(Protocol):
         """Yield the outcome of every unit, as they finish."""
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
-        """Train the one student of a study at all widths, axes and seeds; go on if it was begun.
-
-        folder  keeps the run in the same form whoever trains it
-        """
+        """Train the one student of a study, or go on; the folder is the same whoever trains."""
 
 
-@dataclass(frozen=True)
 class Local:
-    """Training in this process.
+    """Training in this process."""
 
-    progress  whether a bar shows the steps of a unit; None: where stderr is a terminal
-    """
-
-    progress: bool | None = None
-    workers: int = field(default=1, init=False)
-    concurrent: bool = field(default=False, init=False)
+    workers, concurrent = 1, False
 
     @property
     def memory(self) -> int | None:
@@ -94,7 +81,7 @@ class Local:
             tell(unit, "running", "here")
             began = time.monotonic()
             try:
-                files = work(study, unit, out=store.scratch(unit), progress=self.progress)
+                files = work(study, unit, out=store.scratch(unit))
             except Exception as error:
                 # A disk that is full for one unit is full for all.
                 if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -105,28 +92,35 @@ class Local:
                 yield UnitOutcome(unit, files, seconds=time.monotonic() - began)
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
-        """Train all members by one call, with checkpoints."""
         (student,) = study.students
         run = train_members(study.ensemble(student), out=folder, progress=progress)
         progress(1.0, 1.0)
         return run
 
 
-def engine_of(options: object) -> contextlib.AbstractContextManager[Engine]:
-    """Return the engine that a command asks for, to be entered.
+class MissingRun(BadInput):
+    """A run was to be read, and there is none, or it is not finished."""
 
-    options  an object with the fields `engine` and DASK_OPTIONS
-    """
-    given = vars(options)
-    if given["engine"] not in ENGINES:
-        raise BadInput(f"--engine is {' or '.join(ENGINES)}, not {given['engine']!r}.")
-    if given["engine"] == "dask":
-        # Here, because dask.distributed is an extra.
-        from underhood.sweeps.dask.cluster import cluster_of
+    def __init__(self, folder: Path):
+        state = "is not finished" if (folder / SETTINGS).exists() else "is missing"
+        super().__init__(f"The run {folder.name} {state}.")
 
-        return cluster_of(given).opened()
-    for name in DASK_OPTIONS:
-        if given[name] not in (None, False):
-            option = name.replace("_", "-")
-            raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
-    return contextlib.nullcontext(Local())
+
+class Stored:
+    """Reads runs that were trained before; the disk may be read-only."""
+
+    workers, concurrent, memory = 1, False, None
+
+    def run(self, study: Study, units: Sequence[Unit], store: Store, tell: Watch) -> Outcomes:
+        """Fail every unit, because nothing is trained."""
+        for unit in units:
+            yield UnitOutcome(unit, None, "runs are only read here, and nothing is trained")
+
+    def train(self, study: Study, folder: Path, progress: Progress) -> Run:
+        """Read the finished run in a folder; refuse a run of another study."""
+        if not is_finished(folder):
+            raise MissingRun(folder)
+        (student,) = study.students
+        run = read_members(study.ensemble(student), folder)
+        progress(1.0, 1.0)
+        return run

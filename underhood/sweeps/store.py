@@ -7,8 +7,7 @@ DIR/damaged/NAME/     a unit that something else has damaged; it is trained anew
 DIR/table.csv         a row per student, written anew when a sweep ends
 DIR/lock              held by the process that writes
 
-A unit is written under another name and renamed, so it is there whole or not at all. A unit that is
-there is never written again, so a unit that two workers have trained is kept once.
+A unit is renamed into place, whole or not at all, and never written again, so it is kept once.
 """
 
 import contextlib
@@ -23,13 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from underhood.common.errors import BadInput
-from underhood.common.files import Json, as_json, write_atomically
+from underhood.common.files import Json, as_json, make_output_folder, write_atomically
 from underhood.common.tensors import tensor_shapes
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit
-from underhood.training.ensemble import StudentMaker
-from underhood.training.run import Run
 from underhood.training.storage.folder import MEMBERS, locked
 
 UNITS, UNFINISHED, DAMAGED, TABLE = "units", "unfinished", "damaged", "table.csv"
@@ -44,35 +40,24 @@ class Store:
 
     @contextlib.contextmanager
     def opened(self, description: Json) -> Iterator["Store"]:
-        """Hold the folder for writing, and clear away what a killed process left half-written."""
-        output = f"The output folder {self.folder}"
-        if self.folder.exists() and not self.folder.is_dir():
-            raise BadInput(f"The output {self.folder} is a file; name a folder.")
-        if foreign := self.foreign():
-            advice = "name a new or empty folder, or one with a study"
-            raise BadInput(f"{output} holds other files ({foreign[0]}); {advice}.")
-        try:
-            (self.folder / UNITS).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"{output} cannot be written: {error.strerror}.") from None
+        """Hold the folder for writing."""
+        units = self.folder / UNITS
+        make_output_folder(self.folder, ours=STORE_FILES, begun=units.exists())
+        units.mkdir(exist_ok=True)
         with locked(self.folder):
-            for left in (self.folder / UNITS).glob(".*"):
-                shutil.rmtree(left, ignore_errors=True)
-            # Damaged units make way for those that replace them.
-            for damaged in [unit for unit in self.unit_folders() if rows_of(unit) is None]:
-                aside = self.folder / DAMAGED / damaged.name
-                shutil.rmtree(aside, ignore_errors=True)
-                aside.parent.mkdir(exist_ok=True)
-                os.rename(damaged, aside)
+            self.tidy()
             write_atomically(self.folder / "study.json", as_json(description))
             yield self
 
-    def foreign(self) -> list[str]:
-        """Return files that are not ours, unless a study is there too."""
-        if not self.folder.is_dir() or (self.folder / UNITS).exists():
-            return []
-        names = {path.name for path in self.folder.iterdir() if not path.name.startswith(".")}
-        return sorted(names - STORE_FILES)
+    def tidy(self) -> None:
+        """Remove what a killed process left half-written; put damaged units aside."""
+        for left in (self.folder / UNITS).glob(".*"):
+            shutil.rmtree(left, ignore_errors=True)
+        for damaged in [unit for unit in self.unit_folders() if rows_of(unit) is None]:
+            aside = self.folder / DAMAGED / damaged.name
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.parent.mkdir(exist_ok=True)
+            os.rename(damaged, aside)
 
     def unit_folders(self) -> list[Path]:
         return sorted((self.folder / UNITS).glob("[!.]*"))
@@ -85,7 +70,6 @@ class Store:
         return {row["address"] for row in self.all_rows()}
 
     def write(self, unit: Unit, files: dict[str, bytes]) -> None:
-        """Keep a unit, unless it is here already."""
         place = self.folder / UNITS / unit.name
         if place.exists():
             return
@@ -133,18 +117,11 @@ class Store:
         rows: list[Json] = []
         for place, losses in sorted(groups.items(), key=lambda item: str(item[0])):
             finite = [loss for loss in losses if loss is not None]
-            counts = {"seeds": len(losses), "lost": len(losses) - len(finite)}
-            median = float(np.median(finite)) if finite else None
-            row = dict(zip(names, place, strict=True)) | counts
-            rows.append(row | {"median loss": median, "lowest": min(finite, default=None)})
+            row = dict(zip(names, place, strict=True))
+            row |= {"seeds": len(losses), "lost": len(losses) - len(finite)}
+            row |= {"median loss": float(np.median(finite)) if finite else None}
+            rows.append(row | {"lowest": min(finite, default=None)})
         return rows
-
-    def load(self, unit: Unit, make_student: StudentMaker | None = None) -> Run:
-        """Read a finished unit with its models and curves."""
-        return Run.load(self.folder / UNITS / unit.name, make_student)
-
-    def load_all(self, make_student: StudentMaker) -> list[Run]:
-        return [Run.load(folder, make_student) for folder in self.unit_folders()]
 
 
 def rows_of(folder: Path) -> list[Json] | None:

@@ -72,8 +72,8 @@ def sweep(
     description = study.description | {"students": list(study.students)}
     with Store(Path(folder)).opened(description) as store:
         finished = store.finished() & study.all_addresses()
-        workers = workers or engine.workers
-        units = plan(study, finished, workers=workers, most=most, memory=engine.memory)
+        count = workers or engine.workers
+        units = plan(study, finished, workers=count, most=most, memory=engine.memory)
         for unit in units:
             tell(unit, "planned", "")
         done, failed = 0, dict[Unit, str]()
@@ -90,14 +90,8 @@ def sweep(
     return Swept(len(finished), done, failed, table, time.monotonic() - began)
 
 
-def plan_sweep(study: Study, folder: Path, engine: Engine, most: int) -> list[Unit]:
-    """Return the units that `sweep` would train; nothing is written."""
-    finished = Store(folder).finished()
-    return plan(study, finished, workers=engine.workers, most=most, memory=engine.memory)
-
-
 def train_in_units(engine: Engine, study: Study, folder: Path, progress: Progress) -> Run:
-    """Train the one student of a study in units, go on with it, or read the finished run."""
+    """Train the one student of a study in units, as `train` would."""
     ((name, make_student),) = study.students.items()
     settings = settings_of(study.ensemble(name))
     with opened_folder(folder):
@@ -114,9 +108,11 @@ def train_in_units(engine: Engine, study: Study, folder: Path, progress: Progres
 
         # More units than workers, because they end at different times, and to show progress.
         swept = sweep(study, folder / SWEEP_FOLDER, engine, workers=2 * engine.workers, watch=watch)
-        for unit, reason in swept.failed.items():
+        if swept.failed:
+            unit, reason = next(iter(swept.failed.items()))
             raise RuntimeError(f"{len(swept.failed)} units failed, the first, {unit}: {reason}")
-        trained = Store(folder / SWEEP_FOLDER).load_all(make_student)
+        folders = Store(folder / SWEEP_FOLDER).unit_folders()
+        trained = [Run.load(unit_folder, make_student) for unit_folder in folders]
         run = put_units_together(trained, list(study.addresses(name).values()), settings)
         run.save(folder)
         shutil.rmtree(folder / SWEEP_FOLDER, ignore_errors=True)

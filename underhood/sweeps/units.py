@@ -1,8 +1,7 @@
 """Work units: students that are trained by one call, because they can share a program.
 
-Compiling takes seconds and a step of a small network microseconds, so a hundred students in one
-unit are far cheaper than a hundred units. A unit is all points of the axes at some seeds of one
-width and kind. It is cut where there would be fewer units than workers, or more students than fit.
+A unit is all points of the axes at some seeds of one width and kind. It is cut where there would be
+fewer units than workers, or more students than fit. docs/cluster.md says what packing gains.
 """
 
 import dataclasses
@@ -57,9 +56,7 @@ def plan(
     most: int = MOST_STUDENTS,
     memory: int | None = None,
 ) -> list[Unit]:
-    """Return units for all students that are not finished, the widest first.
-
-    Wide students take longest, and long units should not come last.
+    """Return units for all students that are not finished, the widest first: they take longest.
 
     finished  addresses of students that need not be trained
     most      students of a unit
@@ -111,19 +108,14 @@ def bytes_of(study: Study, student: str, width: int) -> int:
 def work(
     study: Study, unit: Unit, *, out: Path | None = None, progress: bool | None = None
 ) -> dict[str, bytes]:
-    """Train a unit and return its files: those of a run whose rows also have student and address.
-
-    out  a folder for checkpoints
-    """
+    """Train a unit, with checkpoints in `out`; return a run's files, with addresses in its rows."""
     # A worker may meet very many kinds of students.
     forget_if_many()
-    ensemble = study.ensemble(unit.student, unit.width, unit.seeds)
+    ensemble = study.ensemble(unit.student, widths=unit.width, seeds=unit.seeds)
     addresses = list(study.addresses(unit.student, ensemble.members).values())
     if set(addresses) != set(unit.addresses):
         raise RuntimeError("The unit's students are not those that were asked for.")
     run = train_members(ensemble, out=out, progress=progress)
-    rows = (
-        {"student": unit.student, "address": address, **row}
-        for address, row in zip(addresses, run.rows, strict=True)
-    )
-    return dataclasses.replace(run, rows=tuple(rows)).files()
+    named = zip(addresses, run.rows, strict=True)
+    rows = tuple({"student": unit.student, "address": address, **row} for address, row in named)
+    return dataclasses.replace(run, rows=rows).files()

@@ -8,6 +8,7 @@ workers: keep the folder to yourself, and copy it only by ways that you trust. T
 key is not kept, so nobody can make more of them.
 """
 
+import contextlib
 import ctypes
 import ipaddress
 import os
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from underhood.common.errors import BadInput
+from underhood.common.files import Json
 
 if TYPE_CHECKING:
     import distributed.security
@@ -35,13 +37,22 @@ CERTIFICATE_FILES = ("ca.pem", "cert.pem", "key.pem")
 PR_SET_PDEATHSIG = 1
 # Every process of distributed has a server for browsers, which knows no certificates. Ours are on
 # loopback and have nothing to show.
-HTTP = "127.0.0.1:0"
-SERVERS = ("worker", "scheduler")
-NO_ROUTES: dict[str, list[str]] = {f"distributed.{name}.http.routes": [] for name in SERVERS}
+NO_DASHBOARD: Json = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+NO_ROUTES: Json = {f"distributed.{name}.http.routes": [] for name in ("worker", "scheduler")}
+
+
+def require_dask() -> None:
+    try:
+        import cloudpickle  # noqa: F401
+        import cryptography  # noqa: F401
+        import distributed  # noqa: F401
+    except ImportError:
+        advice = "pip install 'underhood[cluster]'"
+        raise BadInput(f"The engine dask needs the extra cluster: {advice}.") from None
 
 
 @dataclass(frozen=True)
-class Certificates:
+class TLSFiles:
     """Three files: the authority that we trust, our certificate, our key."""
 
     ca: str | None = None
@@ -52,16 +63,15 @@ class Certificates:
     def given(self) -> bool:
         return any((self.ca, self.cert, self.key))
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Refuse two of three, and files that are not there or hold something else."""
         if not self.given:
             return
+        if not (self.ca and self.cert and self.key):
+            raise BadInput("TLS takes three files: --tls-ca, --tls-cert and --tls-key.")
         for name, path in vars(self).items():
-            if not path:
-                raise BadInput("TLS takes three files: --tls-ca, --tls-cert and --tls-key.")
             if not Path(path).is_file():
                 raise BadInput(f"--tls-{name} {path} is no file.")
-        assert self.ca and self.cert
         problem = f"--tls-ca {self.ca} holds no certificate."
         try:
             context = ssl.create_default_context(cafile=self.ca)
@@ -72,10 +82,9 @@ class Certificates:
             raise BadInput(problem) from None
 
     def security(self) -> "distributed.security.Security | None":
-        """Return certificates for every connection, or None where there are none."""
+        """Return what distributed needs for TLS; None without files."""
         if not self.given:
             return None
-        self.check()
         from distributed.security import Security
 
         roles = ("client", "worker", "scheduler")
@@ -85,12 +94,9 @@ class Certificates:
 
 
 def run_server(
-    parser: ArgumentParser, arguments: list[str], serve: Callable[[Namespace, Certificates], None]
+    parser: ArgumentParser, arguments: list[str], serve: Callable[[Namespace, TLSFiles], None]
 ) -> int:
-    """Serve until told to end; return the exit status.
-
-    parser  of a scheduler or a worker; the options that both have are added
-    """
+    """Serve, with the options that scheduler and worker share, until told to end; return status."""
     # --tls-ca-file is what dask-jobqueue calls the first.
     for names in (("--tls-ca", "--tls-ca-file"), ("--tls-cert",), ("--tls-key",)):
         parser.add_argument(*names, help="a file; give all three, or none")
@@ -99,8 +105,7 @@ def run_server(
     parser.add_argument("--with-parent", type=int, help="end when this process ends")
     given = parser.parse_args(arguments)
     try:
-        tls = Certificates(given.tls_ca, given.tls_cert, given.tls_key)
-        tls.check()
+        tls = TLSFiles(given.tls_ca, given.tls_cert, given.tls_key)
         if given.with_parent is not None:
             end_with_parent(given.with_parent)
         serve(given, tls)
@@ -127,15 +132,10 @@ def address_parts(address: str) -> SplitResult:
 
 
 def check_address(address: str, *, tls: bool, insecure: bool, said: str = "--address") -> None:
-    """Refuse an address that others can reach and that is not protected.
-
-    said  how the error names the address
-    """
-    parts = address_parts(address)
-    try:
+    """Refuse an address that others can reach unprotected; the error calls it as `said`."""
+    parts, port = address_parts(address), None
+    with contextlib.suppress(ValueError):
         port = parts.port
-    except ValueError:
-        port = None
     if parts.scheme not in ("tcp", "tls") or not parts.hostname or not port:
         raise BadInput(f"{said} {address} is not tcp://HOST:PORT or tls://HOST:PORT.")
     if parts.scheme == "tls" and not tls:
@@ -145,16 +145,12 @@ def check_address(address: str, *, tls: bool, insecure: bool, said: str = "--add
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost"
 
 
 def certificates_command(arguments: list[str]) -> int:
-    """Make certificates in a folder that has none; return the exit status."""
     try:
         if len(arguments) != 1 or arguments[0].startswith("-"):
             raise BadInput("usage: python -m underhood.sweeps.dask.certificates FOLDER")
@@ -171,12 +167,10 @@ def certificates_command(arguments: list[str]) -> int:
 
 def make_certificates(folder: Path) -> None:
     """Write an authority, and one certificate and key that it has signed."""
-    try:
-        from distributed.security import Security
+    require_dask()
+    from distributed.security import Security
 
-        made = Security.temporary()
-    except ImportError:
-        raise BadInput("Certificates need the extra: pip install 'underhood[cluster]'.") from None
+    made = Security.temporary()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in CERTIFICATE_FILES:
         if (folder / name).exists():

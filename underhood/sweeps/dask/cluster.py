@@ -1,40 +1,113 @@
 """Units on dask.distributed: workers started here, a running scheduler, or a queueing system.
 
-Faults are handled here and in `dispatch.py` and `processes.py`:
-
-a worker dies       its units are suspects and are tried again with nothing queued behind them; a
-                    unit with which ROUNDS workers have died is given up: it probably kills them
-a unit raises       it is tried again, RETRIES times, then reported
-a worker is silent  after SILENCE its unit goes to another; a late second result is not kept
-the scheduler dies  units that were on their way are submitted again to its successor
-the client dies     what was written is found by the next sweep, the rest is done again
+Workers, the scheduler and the client may die or fall silent at any time, and a unit may kill every
+worker that takes it. docs/cluster.md says what happens then, here and in `dispatch.py`.
 """
 
 import contextlib
 import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from underhood.common.errors import BadInput, refuse
-from underhood.common.files import Json
 from underhood.common.numbers import whole_problems
-from underhood.sweeps.dask.certificates import Certificates, check_address
+from underhood.sweeps.dask.certificates import TLSFiles, check_address, require_dask
 from underhood.sweeps.dask.dispatch import Call, Dispatcher
-from underhood.sweeps.dask.processes import Processes
 from underhood.sweeps.dask.queueing import Queue
 from underhood.sweeps.dask.remote import wrapped
-from underhood.sweeps.dask.scheduler import SILENCE
+from underhood.sweeps.dask.scheduler import LOOPBACK, SILENCE
 from underhood.sweeps.dask.worker import MEMORY_OFFER
-from underhood.sweeps.engines import TLS_OPTIONS, Outcomes, Progress, Watch
+from underhood.sweeps.engines import Outcomes, Progress, Watch
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.sweeping import train_in_units
 from underhood.sweeps.units import Unit, Work, work
+from underhood.training.device import core_numbers
 from underhood.training.run import Run
 
 RETRIES = 2
 ROUNDS = 5
+
+
+class Processes:
+    """The scheduler and some workers, each a process, watched by a thread."""
+
+    def __init__(self, workers: int, silence: str = SILENCE):
+        self.address = f"tcp://{LOOPBACK}:{(port := free_port())}"
+        # The scheduler comes first, because its workers need it.
+        self.words = {"scheduler": ["scheduler", str(port), "--silence", silence]}
+        # All workers have equal shares of the cores, at least one.
+        cores = core_numbers()
+        size = max(len(cores) // workers, 1)
+        for place in range(workers):
+            share = (cores[(place * size + n) % len(cores)] for n in range(size))
+            options = ["--name", f"worker-{place}", "--cores", ",".join(map(str, share))]
+            self.words[f"worker-{place}"] = ["worker", self.address, *options]
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.restarts = 0
+        self.closing = threading.Event()
+        self.watcher = threading.Thread(target=self.watch, daemon=True, name="processes")
+
+    def start(self, name: str) -> None:
+        """Start a process in a session of its own, which Ctrl-C does not reach."""
+        module, *options = self.words[name]
+        command = [sys.executable, "-m", f"underhood.sweeps.dask.{module}", *options]
+        self.running[name] = subprocess.Popen(
+            [*command, "--with-parent", str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def watch(self) -> None:
+        while not self.closing.wait(0.3):
+            for name in self.words:
+                if self.running[name].poll() is not None and not self.closing.is_set():
+                    self.restarts += 1
+                    self.start(name)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator["Processes"]:
+        try:
+            for name in self.words:
+                self.start(name)
+            self.watcher.start()
+            yield self
+        finally:
+            self.closing.set()
+            if self.watcher.is_alive():
+                self.watcher.join()
+            stop(list(self.running.values()))
+
+
+def stop(processes: "list[subprocess.Popen[bytes]]") -> None:
+    """Ask processes to end, wait a little, then kill them; frozen ones are woken first."""
+    for process in processes:
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+    until = time.monotonic() + 3
+    for process in processes:
+        try:
+            process.wait(max(until - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -55,7 +128,7 @@ class Cluster:
     address: str | None = None
     queue: Queue | None = None
     insecure: bool = False
-    tls: Certificates = field(default_factory=Certificates)
+    tls: TLSFiles = field(default_factory=TLSFiles)
     needs: str | None = None
     retries: int = RETRIES
     rounds: int = ROUNDS
@@ -68,17 +141,15 @@ class Cluster:
     def __post_init__(self) -> None:
         require_dask()
         if sum(way is not None for way in (self.count, self.address, self.queue)) != 1:
-            ways = "--workers N, --address of a scheduler, and --jobqueue FILE"
-            raise BadInput(f"--engine dask takes one of {ways}.")
+            ways = "a number of workers, the address of a scheduler, and a jobqueue"
+            raise BadInput(f"The engine dask takes one of {ways}.")
         if self.count is not None:
-            refuse(whole_problems(workers=self.count), about="--engine dask")
+            refuse(whole_problems(workers=self.count), about="the engine dask")
         if self.address is not None:
             check_address(self.address, tls=self.tls.given, insecure=self.insecure)
-        self.tls.check()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator["Cluster"]:
-        """Start what is to be started, and connect."""
         from distributed import Client
 
         with contextlib.ExitStack() as held:
@@ -101,8 +172,7 @@ class Cluster:
     @property
     def workers(self) -> int:
         """How many workers there are now, or will be."""
-        asked = self.count or (self.queue.jobs if self.queue else 1)
-        return max(len(self.offers()), asked)
+        return max(len(self.offers()), self.count or (self.queue.jobs if self.queue else 1))
 
     @property
     def memory(self) -> int | None:
@@ -123,26 +193,3 @@ class Cluster:
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
         return train_in_units(self, study, folder, progress)
-
-
-def cluster_of(options: Json) -> Cluster:
-    """Return the cluster that options of the command line ask for."""
-    require_dask()
-    jobs = options["jobqueue"]
-    return Cluster(
-        count=options["workers"],
-        address=options["address"],
-        queue=None if jobs is None else Queue.read(jobs),
-        needs=options["needs"],
-        insecure=options["insecure"],
-        tls=Certificates(*(options[name] for name in TLS_OPTIONS)),
-    )
-
-
-def require_dask() -> None:
-    try:
-        import cloudpickle  # noqa: F401
-        import distributed  # noqa: F401
-    except ImportError:
-        advice = "pip install 'underhood[cluster]'"
-        raise BadInput(f"The engine dask needs the extra cluster: {advice}.") from None

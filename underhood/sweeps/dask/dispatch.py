@@ -58,13 +58,7 @@ class Job:
 
 @dataclass(eq=False)
 class Dispatcher:
-    """Takes jobs to a scheduler and back.
-
-    make_client  returns a client; called again when the scheduler is lost
-    retries      how often a unit that raises is tried again
-    rounds       how many workers may die with a unit
-    needs        amounts that a worker must offer
-    """
+    """Takes jobs to a scheduler and back; `make_client` connects again when it is lost."""
 
     make_client: Callable[[], Any]  # Any: a client of distributed
     retries: int
@@ -194,7 +188,6 @@ class Dispatcher:
         return job.deaths < self.rounds
 
     def outcome_of(self, future: Any, job: Job) -> UnitOutcome:  # Any: a future
-        """Return what a future holds: files, or the reason why not."""
         try:
             if future.status == "error":
                 error = future.exception(timeout=30)
@@ -221,11 +214,9 @@ class Dispatcher:
     def offers(self) -> list[dict[str, float]]:
         """Return what each worker offers that could take a unit."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        return [
-            worker["resources"]
-            for worker in workers
-            if all(worker["resources"].get(name, 0) >= n for name, n in self.needs.items())
-        ]
+        offers = [worker["resources"] for worker in workers]
+        needs = self.needs.items()
+        return [offer for offer in offers if all(offer.get(name, 0) >= n for name, n in needs)]
 
     def connect(self) -> None:
         """Make a client; wait for the scheduler, and for a first worker that fits."""
@@ -246,10 +237,8 @@ class Dispatcher:
                 self.disconnect()
                 problem = f"does not answer ({reason_of(error)})"
             if time.monotonic() > until:
-                raise BadInput(
-                    f"The scheduler {problem}; check the address, and start workers with "
-                    "python -m underhood.sweeps.dask.worker ADDRESS."
-                )
+                start = "python -m underhood.sweeps.dask.worker ADDRESS starts a worker"
+                raise BadInput(f"The scheduler {problem}; check the address ({start}).")
             self.closing.wait(0.2)
 
     def disconnect(self) -> None:

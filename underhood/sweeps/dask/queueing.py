@@ -1,19 +1,9 @@
 """Workers as jobs of a queueing system, by dask-jobqueue; one worker is one job.
 
-A file says which system and what a job asks for, in the words of dask-jobqueue:
-
-    slurm:
-      jobs: 8                 # how many; a job that ends early is submitted again
-      cores: 4
-      memory: 16GB
-      walltime: "04:00:00"
-      queue: gpu
-      gpu: true               # the job has a GPU of its own
-      job-extra-directives: ["--gres=gpu:1"]
-
-The scheduler runs in this process. Connections are encrypted with certificates that live as long
-as it does, unless others are given; workers find them in `shared-temp-directory`, which every host
-must see (the home directory's .cache/underhood unless given).
+A YAML file names the system and says what a job asks for; docs/cluster.md has an example and its
+words. The scheduler runs in this process. Connections are encrypted with certificates that live as
+long as it does, unless others are given; workers find them in `shared-temp-directory`, which every
+host must see.
 """
 
 import contextlib
@@ -27,17 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any  # dask-jobqueue has no types
 
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, reason_of, refuse
 from underhood.common.files import Json
-from underhood.common.numbers import is_whole
-from underhood.sweeps.dask.certificates import HTTP, Certificates
+from underhood.common.numbers import whole_problems
+from underhood.sweeps.dask.certificates import NO_DASHBOARD, TLSFiles, require_dask
 from underhood.sweeps.dask.scheduler import configure
 from underhood.sweeps.dask.worker import OWN_GPU
 
 # The classes of dask-jobqueue by what files call them.
-SYSTEM_NAMES = ("SLURM", "PBS", "SGE", "LSF", "HTCondor", "Moab", "OAR", "Local")
-QUEUE_SYSTEMS = {name.lower(): f"{name}Cluster" for name in SYSTEM_NAMES}
-SHARED = ".cache/underhood"
+QUEUE_SYSTEMS = {
+    name.lower(): f"{name}Cluster"
+    for name in ("SLURM", "PBS", "SGE", "LSF", "HTCondor", "Moab", "OAR", "Local")
+}
 # Options that we set: a job is one process that runs one unit at a time.
 RESERVED = ("processes", "nanny", "worker_command", "n_workers")
 
@@ -46,8 +37,7 @@ RESERVED = ("processes", "nanny", "worker_command", "n_workers")
 class Queue:
     """A queueing system.
 
-    kind     its name, one of QUEUE_SYSTEMS
-    jobs     how many
+    kind     one of QUEUE_SYSTEMS
     options  of each job, in the words of dask-jobqueue
     gpu      whether each job has a GPU of its own
     """
@@ -59,7 +49,7 @@ class Queue:
 
     @classmethod
     def read(cls, path: Path) -> "Queue":
-        """Read a file; refuse what it cannot mean."""
+        require_dask()
         import yaml
 
         try:
@@ -67,8 +57,7 @@ class Queue:
         except OSError as error:
             raise BadInput(f"--jobqueue {path} cannot be read: {error.strerror}.") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            where = " ".join(str(error).split())[:200]
-            raise BadInput(f"--jobqueue {path} is not YAML: {where}.") from None
+            raise BadInput(f"--jobqueue {path} is not YAML: {reason_of(error)}.") from None
         if isinstance(data, dict) and list(data) == ["jobqueue"]:
             data = data["jobqueue"]
         known = ", ".join(QUEUE_SYSTEMS)
@@ -79,25 +68,19 @@ class Queue:
             raise BadInput(f"--jobqueue {path}: give {kind} options, for example cores: 4.")
         options = {str(name).replace("-", "_"): value for name, value in given.items()}
         jobs, gpu = options.pop("jobs", 1), options.pop("gpu", False)
-        if not is_whole(jobs) or jobs < 1:
-            raise BadInput(f"--jobqueue {path}: jobs is {jobs!r}; give how many, as jobs: 4.")
-        for name in RESERVED:
-            if name in options:
-                raise BadInput(f"--jobqueue {path}: leave {name} out; a job is one worker.")
-        for name in ("cores", "memory"):
-            if name not in options:
-                raise BadInput(f"--jobqueue {path}: say what a job asks for, as {name}: ….")
+        taken = [f"leave {name} out; a job is one worker" for name in RESERVED if name in options]
+        asked = [name for name in ("cores", "memory") if name not in options]
+        missing = [f"say what a job asks for, as {name}: …" for name in asked]
+        refuse([*whole_problems(jobs=jobs), *taken, *missing], about=f"--jobqueue {path}")
         return cls(kind, jobs, options, bool(gpu))
 
     @contextlib.contextmanager
-    def opened(self, tls: Certificates, insecure: bool) -> Iterator[Any]:  # Any: a cluster
+    def opened(self, tls: TLSFiles, insecure: bool) -> Iterator[Any]:  # Any: a cluster
         """Yield the cluster of dask-jobqueue, with jobs in its queue."""
         command = getattr(self.maker().job_cls, "submit_command", None)
-        if command and shutil.which(command.split()[0]) is None:
-            raise BadInput(
-                f"--jobqueue: {self.kind} needs the command {command.split()[0]}, which is not "
-                "here; run this where jobs are submitted."
-            )
+        if command and shutil.which(name := command.split()[0]) is None:
+            problem = f"{self.kind} needs the command {name}, which is not here"
+            raise BadInput(f"--jobqueue: {problem}; run this where jobs are submitted.")
         cluster = self.made(tls, insecure)
         before = None
         if threading.current_thread() is threading.main_thread():
@@ -119,13 +102,12 @@ class Queue:
         kind = QUEUE_SYSTEMS[self.kind]
         return getattr(dask_jobqueue, kind, None) or getattr(dask_jobqueue.local, kind)
 
-    def made(self, tls: Certificates, insecure: bool) -> Any:  # Any: a cluster
+    def made(self, tls: TLSFiles, insecure: bool) -> Any:  # Any: a cluster
         """Return the cluster before any job is submitted."""
         # The scheduler runs in this process.
         configure()
         options = {"name": "underhood", **self.options}
-        shown: Json = {"dashboard": False, "dashboard_address": HTTP}
-        options["scheduler_options"] = shown | options.get("scheduler_options", {})
+        options["scheduler_options"] = NO_DASHBOARD | options.get("scheduler_options", {})
         # When this process ends, no other scheduler follows.
         extra = [*options.pop("worker_extra_args", []), "--once"]
         extra += ["--gpu", OWN_GPU] if self.gpu else []
@@ -135,16 +117,15 @@ class Queue:
             extra += ["--insecure"]
         else:
             options["security"] = True
-            shared = Path(options.get("shared_temp_directory", Path.home() / SHARED)).expanduser()
+            shared = Path(options.get("shared_temp_directory", "~/.cache/underhood")).expanduser()
             shared.mkdir(mode=0o700, parents=True, exist_ok=True)
             options["shared_temp_directory"] = str(shared)
         options |= {"processes": 1, "worker_extra_args": extra}
         options["worker_command"] = "underhood.sweeps.dask.worker"
-        maker = self.maker()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return maker(**options)
+                return self.maker()(**options)
         except (TypeError, ValueError, ImportError, OSError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise BadInput(f"--jobqueue: {self.kind} refuses these options: {reason}.") from None
+            problem = f"{self.kind} refuses these options: {reason_of(error)}"
+            raise BadInput(f"--jobqueue: {problem}.") from None

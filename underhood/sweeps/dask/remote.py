@@ -6,14 +6,12 @@ along too: a worker with other sources would give other results under the same a
 """
 
 import contextlib
-import hashlib
 import sys
 import threading
 import time
 from functools import lru_cache
 
-from underhood.sweeps.study import Study, code_version
-from underhood.sweeps.study_files import MODULE
+from underhood.sweeps.study import MODULE, Study, code_version
 from underhood.sweeps.units import Unit, Work
 
 # cloudpickle keeps one list of modules for all threads.
@@ -37,19 +35,18 @@ def perform(parcel: bytes, unit: Unit) -> tuple[dict[str, bytes], str, float]:
     from distributed import get_worker
 
     began = time.monotonic()
-    study, work = unwrapped(hashlib.sha256(parcel).hexdigest(), parcel)
+    study, work = unwrapped(parcel)
     files = work(study, unit, progress=False)
     return files, str(get_worker().name), time.monotonic() - began
 
 
 @lru_cache(maxsize=4)
-def unwrapped(digest: str, parcel: bytes) -> tuple[Study, Work]:
+def unwrapped(parcel: bytes) -> tuple[Study, Work]:
     """Undo `wrapped`; the same parcel is unpacked once."""
     import cloudpickle
 
     version, study, work = cloudpickle.loads(parcel)
     if version != code_version():
-        raise RuntimeError(
-            "this worker has other sources of underhood than the client; install the same on both"
-        )
+        difference = "this worker has other sources of underhood than the client"
+        raise RuntimeError(f"{difference}; install the same on both")
     return study, work

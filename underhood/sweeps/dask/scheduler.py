@@ -13,6 +13,7 @@ import sys
 
 from underhood.common.errors import BadInput
 from underhood.sweeps.dask import certificates
+from underhood.sweeps.dask.certificates import NO_DASHBOARD, TLSFiles
 
 LOOPBACK = "127.0.0.1"
 # How long a worker may be silent before its unit goes to another.
@@ -20,13 +21,12 @@ SILENCE = "30s"
 
 
 def scheduler_command(arguments: list[str]) -> int:
-    """Serve until told to end; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.dask.scheduler")
     parser.add_argument("port", type=int, help="the port to listen on, as 8786")
     parser.add_argument("--host", default=LOOPBACK, help="to listen on; default: loopback")
     parser.add_argument("--silence", default=SILENCE, help="time after which a worker is given up")
 
-    def serve(given: argparse.Namespace, tls: certificates.Certificates) -> None:
+    def serve(given: argparse.Namespace, tls: TLSFiles) -> None:
         scheme = "tls" if tls.given else "tcp"
         shown = f"[{given.host}]" if ":" in given.host else given.host
         address = f"{scheme}://{shown}:{given.port}"
@@ -58,19 +58,11 @@ def configure(silence: str = SILENCE) -> None:
     )
 
 
-async def serve_scheduler(
-    given: argparse.Namespace, scheme: str, tls: certificates.Certificates
-) -> None:
+async def serve_scheduler(given: argparse.Namespace, scheme: str, tls: TLSFiles) -> None:
     from distributed import Scheduler
 
-    async with Scheduler(
-        host=given.host,
-        port=given.port,
-        protocol=f"{scheme}://",
-        security=tls.security(),
-        dashboard=False,
-        dashboard_address=certificates.HTTP,
-    ) as scheduler:
+    place = {"host": given.host, "port": given.port, "protocol": f"{scheme}://"}
+    async with Scheduler(**place, security=tls.security(), **NO_DASHBOARD) as scheduler:
         await scheduler.finished()
 
 

@@ -4,11 +4,9 @@
         [--offer NAME] [--tls-ca FILE --tls-cert FILE --tls-key FILE | --insecure]
 
 Threads are pinned before JAX starts, so that workers side by side do not fight over cores. A GPU
-worker sees one GPU (`--gpu own`: the one that a queueing system has given it). Matrix products are
-computed in full precision, as everywhere. A worker listens only where the scheduler can reach it.
-When it loses its scheduler it joins again, if the scheduler is back within a minute. It offers
-"unit", once, and "gpu" or "cpu"; `--offer big` adds a name of your own, for units that need it
-(`underhood sweep --needs big`).
+worker sees one GPU (`--gpu own`: the one that a queueing system has given it). It listens only
+where the scheduler can reach it, and joins again if a lost scheduler is back within a minute. It
+offers "unit", once, and "gpu" or "cpu"; `--offer big` adds a name (`underhood sweep --needs big`).
 """
 
 import argparse
@@ -38,7 +36,6 @@ IGNORED = ("--nthreads", "--memory-limit", "--local-directory", "--protocol")
 
 
 def worker_command(arguments: list[str]) -> int:
-    """Serve until the scheduler ends or is lost; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m underhood.sweeps.dask.worker")
     parser.add_argument("address", help="of the scheduler, as tls://host:8786")
     parser.add_argument("--name", help="the worker's name in the display")
@@ -53,12 +50,11 @@ def worker_command(arguments: list[str]) -> int:
     for name in IGNORED:
         parser.add_argument(name, help=argparse.SUPPRESS)
 
-    def serve(given: argparse.Namespace, tls: certificates.Certificates) -> None:
-        address = given.address
-        certificates.check_address(
-            address, tls=tls.given, insecure=given.insecure, said="the address"
-        )
-        resources = pinned(given.cores, given.gpu) | dict.fromkeys(given.offer, 1.0)
+    def serve(given: argparse.Namespace, tls: certificates.TLSFiles) -> None:
+        address, insecure = given.address, given.insecure
+        certificates.check_address(address, tls=tls.given, insecure=insecure, said="the address")
+        pin(given.cores, given.gpu)
+        resources = resources_of(given.cores, given.gpu) | dict.fromkeys(given.offer, 1.0)
         try:
             lost = asyncio.run(serve_worker(given, resources, tls))
         except OSError as error:
@@ -72,8 +68,8 @@ def worker_command(arguments: list[str]) -> int:
     return certificates.run_server(parser, arguments, serve)
 
 
-def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
-    """Set what JAX reads when it starts; return what this worker has to offer."""
+def pin(core_list: str | None, gpu: str | None) -> None:
+    """Limit this process to its cores or its GPU; JAX reads this when it starts."""
     # NumPy is loaded by now and would not look at the environment any more.
     threadpoolctl.threadpool_limits(1)
     if gpu is not None:
@@ -82,24 +78,26 @@ def pinned(core_list: str | None, gpu: str | None) -> dict[str, float]:
         os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", GPU_FRACTION)
         if is_cpu():
             raise BadInput(f"--gpu {gpu}: JAX finds no such GPU here; leave it out for a CPU.")
-        return {"unit": 1.0, "gpu": 1.0, MEMORY_OFFER: float(free_memory())}
+        return
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    share = 1.0
-    if core_list is not None:
+    # Where the system cannot do this, JAX uses all cores.
+    if core_list is not None and hasattr(os, "sched_setaffinity"):
         try:
             os.sched_setaffinity(0, {int(core) for core in core_list.split(",")})
         except (ValueError, OSError):
             raise BadInput(f"--cores {core_list} are not cores of this machine, as 0,1.") from None
-        except AttributeError:
-            # Not on this system; JAX then uses all cores.
-            pass
-        # A worker with a share of the cores has the same share of the host's memory.
-        share = min(1.0, len(core_numbers()) / (os.cpu_count() or 1))
+
+
+def resources_of(core_list: str | None, gpu: str | None) -> dict[str, float]:
+    """Return what this worker has to offer; a share of the cores has that share of the memory."""
+    if gpu is not None:
+        return {"unit": 1.0, "gpu": 1.0, MEMORY_OFFER: float(free_memory())}
+    share = 1.0 if core_list is None else min(1.0, len(core_numbers()) / (os.cpu_count() or 1))
     return {"unit": 1.0, "cpu": 1.0, MEMORY_OFFER: share * free_host_memory()}
 
 
 async def serve_worker(
-    given: argparse.Namespace, resources: dict[str, float], tls: certificates.Certificates
+    given: argparse.Namespace, resources: dict[str, float], tls: certificates.TLSFiles
 ) -> bool:
     """Serve until closed; return whether the scheduler was lost."""
     import dask
@@ -122,8 +120,7 @@ async def serve_worker(
         interface=given.interface,
         death_timeout=given.death_timeout or (REJOIN_TIME if given.rejoin else None),
         security=tls.security(),
-        dashboard=False,
-        dashboard_address=certificates.HTTP,
+        **certificates.NO_DASHBOARD,
         # Memory is planned by `train` itself; spilling its arrays would only slow it.
         memory_limit=0,
     ) as worker:
