@@ -9,8 +9,9 @@ import pytest
 
 from underhood.experiments.paper.figure4 import plan_figure4b
 from underhood.experiments.paper.figure6 import ratio_near
-from underhood.experiments.protocols.comparison import Comparison, TrainedStudent
-from underhood.experiments.protocols.finished_comparisons import (
+from underhood.experiments.protocols.comparison import (
+    Comparison,
+    TrainedStudent,
     planned_students,
     read_comparison,
     students_in,

@@ -55,8 +55,8 @@ def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
         assert result.keys() >= KEYS
         assert result["verdict"] == "not judged"
         for number in result["numbers"]:
-            assert number.keys() == {"name", "value", "paper", "rule", "verdict", "seeds"}
-        expected = {"commit", "versions", "device", "seeds", "asked", "steps", "seconds"}
+            assert number.keys() == {"name", "value", "paper", "rule", "verdict", "seeds", "whose"}
+        expected = {"commit", "source", "versions", "device", "seeds", "asked", "steps", "seconds"}
         assert result["provenance"].keys() == {*expected, "training"}
         assert name in said.out and f"{name}: runs" in said.err
         for kind in ("pdf", "svg", "png"):
@@ -201,3 +201,15 @@ def test_finished_results_are_kept_on_resume(tmp_path, replace, commits, capsys)
     assert reproduced(0, 7, resume) and reproduced(0, 8, resume) and reproduced(0, 9)
     path.write_text("{")
     assert reproduced(0, 10, resume)
+
+
+def test_a_result_of_other_code_is_not_kept(tmp_path, replace, monkeypatch) -> None:
+    runs, now = [], {"commit": "a" * 40, "source": "1"}
+    for module in (runner, outcomes):
+        monkeypatch.setattr(module, "provenance", lambda: dict(now))
+    replace("table3", lambda _: runs.append(1) or outcome(1.0))
+    command = ["reproduce", "table3", "--out", str(tmp_path), "--resume"]
+    assert main(command) == 0 and main(command) == 0 and len(runs) == 1
+    # UNDERHOOD_COMMIT may name the commit of code that was changed.
+    now["source"] = "2"
+    assert main(command) == 0 and len(runs) == 2

@@ -8,7 +8,8 @@ import pytest
 
 from underhood.experiments.protocols import rate_search
 from underhood.experiments.protocols.architectures import ARCHITECTURES
-from underhood.experiments.protocols.comparison import ComparisonPlan, TrainedStudent
+from underhood.experiments.protocols.comparison import TrainedStudent, compare, student_of
+from underhood.experiments.protocols.rate_search import ComparisonPlan
 from underhood.experiments.running.outcomes import Outcome
 from underhood.results.architectures import ARCHITECTURE_NAMES, GATED
 from underhood.tasks import InContextRegression
@@ -31,9 +32,9 @@ class Scripted:
     def each(self, parts):
         return [call(self) for _, call in parts]
 
-    def train(self, name, make_student, task, recipe, *, widths, seeds, axes, key):
-        rates, (width,) = axes["learning_rate"], widths
-        self.asked.append((name, recipe, width, seeds, list(rates), key))
+    def train(self, name, study):
+        rates, (width,), seeds = study.axes["learning_rate"], study.widths, study.seeds
+        self.asked.append((name, study.recipe, width, seeds, list(rates), study.key))
         rows = [
             {"width": width, "seed": seed, "learning_rate": rate, "parameters": 1}
             | {"loss": self.loss(width, rate)}
@@ -75,7 +76,7 @@ def test_the_rate_is_searched_on_one_student_of_every_rate() -> None:
 @pytest.mark.usefixtures("unhooked")
 def test_every_size_is_trained_at_its_own_rate() -> None:
     setting = Scripted(lambda width, rate: LOSSES[width][rate])
-    comparison = rate_search.compare(PLAN, setting)
+    comparison = compare(PLAN, setting)
     trained = [asked for asked in setting.asked if "rates" not in asked[0]]
     sizes = [
         (architecture.name, depth, width)
@@ -104,7 +105,7 @@ def test_what_breaks_is_trained_again_at_smaller_rates() -> None:
 
     plan = replace(PLAN, name="x", widths={1: (8, 16, 32, 64)})
     setting = Scripted(lambda width, rate: LOSSES[width][rate], curve)
-    comparison = rate_search.compare(plan, setting)
+    comparison = compare(plan, setting)
     trained = [(name, *rates) for name, _, _, _, rates, _ in setting.asked if "gru" in name]
     assert [(name, rate) for name, rate, *more in trained if not more] == [
         ("x_gru_1_8", 1e-1),
@@ -167,16 +168,16 @@ def test_training_loss_is_the_mean_of_the_last_hundredth() -> None:
     row = {"width": 8, "seed": 3, "learning_rate": 1e-3, "parameters": 80}
     row |= {"loss": 0.25, "validation_loss": 0.5}
     curve = np.concatenate([np.full(198, 9.0), [1.0, 2.0]])
-    student = rate_search.student_of(GATED, 1, row, curve)
+    student = student_of(GATED, 1, row, curve)
     assert student == TrainedStudent(GATED, 1, 8, 3, 1e-3, 80, 1.5, 0.25, 0.5)
     # Few windows: the last one. Lost members have NaN at the end and no loss.
-    assert rate_search.student_of(GATED, 1, row, curve[-5:]).training == 2.0
+    assert student_of(GATED, 1, row, curve[-5:]).training == 2.0
     gone = {**row, "loss": None, "validation_loss": None}
-    student = rate_search.student_of(GATED, 1, gone, np.append(curve, np.nan))
+    student = student_of(GATED, 1, gone, np.append(curve, np.nan))
     assert student == TrainedStudent(GATED, 1, 8, 3, 1e-3, 80, None, None, None)
     # A task without validation data of its own validates on the same.
     del row["validation_loss"]
-    assert rate_search.student_of(GATED, 1, row, curve).validation == 0.25
+    assert student_of(GATED, 1, row, curve).validation == 0.25
 
 
 def test_a_name_becomes_part_of_a_folder_s() -> None:

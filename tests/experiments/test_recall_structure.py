@@ -16,12 +16,14 @@ from underhood.experiments.paper.recall_gated import (
     received,
 )
 from underhood.experiments.paper.recall_side import (
+    STRUCTURE,
     judge_structure,
     matrices_of,
     oriented,
     structure,
+    structure_row,
 )
-from underhood.experiments.protocols.recall import accuracy_of, judge_accuracy
+from underhood.experiments.protocols.recall import accuracy_of, judge_accuracy, pair_columns
 from underhood.tasks import AssociativeRecall
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
@@ -109,14 +111,38 @@ def test_what_neurons_receive_is_what_they_are_fed() -> None:
     unused = np.zeros((1, 5))
     given = {"W_in_m": W_m, "W_in_x": W_x, "W_out_m": unused, "W_out_x": unused}
     rnn = uh.GatedRNN(**given, decay=np.ones(5), D=np.zeros((S, 1)))
-    G, asked = received(rnn, S), queried(rnn, S)
+    G, asked = received(rnn, TASK), queried(rnn, TASK)
     assert G.shape == (5, S, S) and asked.shape == (5, S)
     pairs = np.array([np.concatenate([EYE[x], EYE[y]]) for x in range(S) for y in range(S)])
-    written = np.asarray(rnn.gate_in(jnp.asarray(pairs))).reshape(S, S, 5)
+    written = np.asarray(rnn.write(jnp.asarray(pairs))).reshape(S, S, 5)
     np.testing.assert_allclose(G, np.moveaxis(written, 2, 0), rtol=1e-12, atol=1e-12)
     queries = np.hstack([EYE, np.zeros((S, S))])
-    written = np.asarray(rnn.gate_in(jnp.asarray(queries)))
+    written = np.asarray(rnn.write(jnp.asarray(queries)))
     np.testing.assert_allclose(asked, written.T, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_pairs_are_read_where_they_stand(between: bool) -> None:
+    task = uh.tasks.AssociativeRecall(between_tokens=between)
+    tokens = np.asarray(task.sample(jax.random.key(0), 3).inputs)
+    reads_x, reads_y = pair_columns(task)
+    for column in (reads_x, reads_y):
+        held = tokens[:, :-1, column].sum(axis=-1)
+        # Every pair shows one x and one y; a token between two pairs shows neither there.
+        assert np.all(held[:, :: 2 if between else 1] == 1)
+        assert not between or np.all(held[:, 1::2] == 0)
+    assert np.all(tokens[:, -1, reads_x].sum(axis=-1) == 1)
+
+
+def test_the_attention_of_the_task_matches_with_tokens_between_too() -> None:
+    for between in (False, True):
+        task = uh.tasks.AssociativeRecall(4, between_tokens=between)
+        built = uh.compile(task.best_attention(), "side_gated_rnn").layer
+        row = structure_row(oriented(built, task), task)
+        names = set(STRUCTURE) - {"equal peaks"}
+        assert all(row[name] >= STRUCTURE[name] for name in names)
+        # Attention has no negative peak; the paper's network has.
+        assert row["equal peaks"] == pytest.approx(0, abs=1e-12)
 
 
 # Network, items that fall below these numbers, items that it keeps.
@@ -196,7 +222,7 @@ def test_signs_and_scales_of_neurons_change_no_agreement() -> None:
 
 
 def test_attention_adds_one_positive_peak_and_nothing_else() -> None:
-    rnn = oriented(uh.compile(TASK.best_attention(), "side_gated_rnn").layer, S)
+    rnn = oriented(uh.compile(TASK.best_attention(), "side_gated_rnn").layer, TASK)
     M = matrices_of(rnn, S)
     np.testing.assert_array_equal(M, np.einsum("yi,xj->xyij", EYE, EYE))
     items = structure(rnn, M, S)
@@ -244,12 +270,12 @@ def test_orienting_undoes_swaps_and_keeps_the_function() -> None:
     swapped = swapped_branches(straight, rng)
     exchanged = np.any(swapped.W_in_x != straight.W_in_x, axis=1)
     assert exchanged.any() and not exchanged.all()
-    items = oriented(swapped, S)
+    items = oriented(swapped, TASK)
     for name in ("W_in_m", "W_in_x", "W_side", "D"):
         np.testing.assert_array_equal(getattr(items, name), getattr(straight, name))
     # A network of no such form keeps its function too.
     rnn = random_side(rng, 2 * S, 7, S, (0.0, 0.5, 1.0))
-    turned = oriented(rnn, S)
+    turned = oriented(rnn, TASK)
     assert np.any(turned.W_in_x != rnn.W_in_x)
     xs = jnp.asarray(rng.normal(size=(6, 2 * S)))
     np.testing.assert_allclose(turned(xs), rnn(xs), rtol=1e-12, atol=1e-12)

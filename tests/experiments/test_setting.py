@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from underhood.common.errors import BadInput
-from underhood.experiments.running.concurrency import side_by_side
-from underhood.experiments.running.setting import Setting
+from underhood.experiments.running.setting import Setting, answers
 from underhood.sweeps.engines import Local
 
 PATIENCE = 10.0
@@ -86,7 +85,7 @@ def test_calls_are_given_back_as_they_end() -> None:
         assert second_is_over.wait(PATIENCE)
         return 1
 
-    answers = side_by_side({"first": first, "second": lambda: 2})
-    assert next(answers) == ("second", 2)
+    ended = answers({"first": first, "second": lambda: 2}, concurrent=True)
+    assert next(ended) == ("second", 2)
     second_is_over.set()
-    assert list(answers) == [("first", 1)]
+    assert list(ended) == [("first", 1)]

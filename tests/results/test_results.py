@@ -14,8 +14,16 @@ from underhood.experiments.registry import EXPERIMENTS, Experiment
 from underhood.experiments.running import display
 from underhood.experiments.running.display import ExperimentsDisplay
 from underhood.experiments.running.outcomes import Outcome, judge_outcome
-from underhood.experiments.running.rules import at_most
-from underhood.results.files import FORMAT, Result, plain_json, write_result
+from underhood.experiments.running.rules import at_most, ours, shown
+from underhood.results.files import (
+    FORMAT,
+    Result,
+    plain_json,
+    read_result,
+    select_numbers,
+    verdict_words,
+    write_result,
+)
 
 
 @pytest.fixture
@@ -156,7 +164,8 @@ def test_a_folder_with_results_may_hold_other_files_too(tmp_path, made) -> None:
 @pytest.mark.parametrize("held", ["runs", "figures", "report.html", ".hidden", "reverse"])
 def test_what_we_write_ourselves_and_hidden_files_do_not_count(held, tmp_path, made):
     (tmp_path / held).mkdir()
-    assert reproduce(tmp_path) == 0
+    # A page cannot replace a folder: the results are there, and the status says what is missing.
+    assert reproduce(tmp_path) == (1 if held == "report.html" else 0)
 
 
 @pytest.mark.parametrize(
@@ -294,3 +303,27 @@ def test_the_table_has_a_line_per_experiment_and_one_for_all(clock) -> None:
     assert lines[0].startswith("first") and lines[0].rstrip().endswith("runs")
     assert lines[1].startswith("second") and lines[1].rstrip().endswith("waits")
     assert lines[2].startswith("0 of 2")
+
+
+def test_a_number_of_a_file_without_the_field_is_the_papers(tmp_path) -> None:
+    write_result(result_of(), tmp_path)
+    path = tmp_path / "table3/result.json"
+    contents = json.loads(path.read_text(encoding="utf-8"))
+    (number,) = contents["numbers"]
+    del number["whose"]
+    ours, strange = number | {"whose": "ours"}, number | {"whose": ["?"]}
+    path.write_text(json.dumps(contents | {"numbers": [number, ours, strange]}), encoding="utf-8")
+    read = read_result(path)
+    assert [entry["whose"] for entry in read["numbers"]] == ["paper", "ours", "paper"]
+    assert len(select_numbers(read, "ours")) == 1
+
+
+def test_the_words_of_a_verdict() -> None:
+    number = vars(at_most("n", 3.0, 2.0, what="n", paper=2, seeds=4))
+    assert verdict_words(number) == "differs"
+    assert verdict_words(vars(ours(at_most("n", 3.0, 2.0, what="n", paper=2, seeds=4)))) == (
+        "does not hold"
+    )
+    assert verdict_words(vars(ours(at_most("n", 1.0, 2.0, what="n", paper=2, seeds=4)))) == "holds"
+    # What the experiments call shown is what the readers know by this rule.
+    assert verdict_words(vars(shown("n", 1.0, seeds=2))) == ""

@@ -1,6 +1,6 @@
 """The experiments by name; a new one is a file in paper/ and a line here.
 
-Its claim is a record in `results/claims.py`, its figure a line in `report/figures.py`.
+Its claim is a record in `results/claims.toml`, its figure a line in `report/figures.py`.
 """
 
 from collections.abc import Callable

@@ -18,11 +18,15 @@ import safetensors.numpy
 from underhood.common.errors import BadInput
 from underhood.common.files import Json, write_atomically
 from underhood.common.tensors import tensor_shapes
-from underhood.results.verdicts import NOT_RUN
+from underhood.results.verdicts import FAILS, HOLDS, NOT_RUN
 
 # The newest format of result.json; a later version of underhood may have a higher one.
 FORMAT = 1
 RESULT, ARRAYS = "result.json", "arrays.safetensors"
+# Whose claim a number is.
+PAPERS, OURS = "paper", "ours"
+# The rule of a number that has no verdict.
+SHOWN = "shown, not judged"
 NEEDED = ("experiment", "scale", "verdict", "numbers", "provenance")
 
 # A number or text of Python or NumPy, or nothing.
@@ -31,7 +35,11 @@ Cell = None | bool | int | float | str | np.generic
 
 @dataclass(frozen=True)
 class Number:
-    """One number of a result beside the paper's, with the rule that judges it."""
+    """One number of a result beside the paper's, with the rule that judges it.
+
+    whose  "paper" for a claim of its text, "ours" for what we add; only the first decides the
+           verdict of an experiment
+    """
 
     name: str
     value: Cell
@@ -39,6 +47,7 @@ class Number:
     rule: str
     verdict: str
     seeds: int
+    whose: str = PAPERS
 
 
 @dataclass(frozen=True)
@@ -62,12 +71,18 @@ def write_result(result: Result, folder: Path) -> Json:
     arrays = {name: np.asarray(array, order="C") for name, array in result.arrays.items()}
     if arrays:
         write_atomically(path.parent / ARRAYS, safetensors.numpy.save(arrays))
-    numbers = [vars(number) for number in result.numbers]
-    shapes = {name: array.shape for name, array in arrays.items()}
-    contents = {"format": FORMAT, **vars(result), "numbers": numbers, "arrays": shapes}
-    written: Json = plain_json(contents)
+    written = result_json(result)
     text = json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False)
     write_atomically(path, text.encode() + b"\n")
+    return written
+
+
+def result_json(result: Result) -> Json:
+    """Return what result.json holds."""
+    numbers = [vars(number) for number in result.numbers]
+    shapes = {name: np.shape(array) for name, array in result.arrays.items()}
+    contents = {"format": FORMAT, **vars(result), "numbers": numbers, "arrays": shapes}
+    written: Json = plain_json(contents)
     return written
 
 
@@ -115,38 +130,25 @@ def finished_result(path: Path) -> Json | None:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A result and the folder that holds it."""
-
-    folder: Path
-    result: Json
-
-
-@dataclass(frozen=True)
 class Results:
-    """The results in a folder, and why others cannot be read, by the name of their folder."""
+    """The results by their folders, and why others cannot be read, by the name of their folder."""
 
-    entries: tuple[Entry, ...]
+    entries: dict[Path, Json]
     unreadable: dict[str, str]
 
     @property
-    def results(self) -> tuple[Json, ...]:
-        return tuple(entry.result for entry in self.entries)
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        return tuple(f"{name}/{RESULT}: {reason}" for name, reason in self.unreadable.items())
+    def results(self) -> list[Json]:
+        return list(self.entries.values())
 
 
 def find(folder: Path) -> Results:
-    """Read every NAME/result.json in a folder."""
-    entries, unreadable = [], {}
+    entries, unreadable = {}, {}
     for path in sorted(folder.glob(f"*/{RESULT}")):
         try:
-            entries.append(Entry(path.parent, read_result(path)))
+            entries[path.parent] = read_result(path)
         except Unreadable as problem:
             unreadable[path.parent.name] = str(problem)
-    return Results(tuple(entries), unreadable)
+    return Results(entries, unreadable)
 
 
 class Unreadable(Exception):
@@ -171,6 +173,11 @@ def read_result(path: Path, needed: Sequence[str] = NEEDED) -> Json:
         raise Unreadable(f"format {written}, and this version knows {FORMAT}: update underhood")
     if missing := [name for name in needed if name not in read]:
         raise Unreadable(f"lacks {', '.join(missing)}")
+    return parse_result(read)
+
+
+def parse_result(read: Json) -> Json:
+    """Return the parts of a result, each of the right type."""
 
     def typed(name: str, kind: type) -> Any:
         return read[name] if isinstance(read.get(name), kind) else kind()
@@ -189,12 +196,49 @@ def read_result(path: Path, needed: Sequence[str] = NEEDED) -> Json:
 
 
 def parse_number(read: Json) -> Json:
-    """Return a judged number; what it lacks is None or empty."""
+    """Return a judged number; what it lacks is None or empty.
+
+    Files of earlier versions do not say whose a number is. It is the paper's then, because it
+    decided the verdict.
+    """
     words = {name: str(read.get(name) or "") for name in ("name", "rule")}
     values = {name: scalar(read.get(name)) for name in ("value", "paper", "seeds")}
-    return {**words, **values, "verdict": str(read.get("verdict") or NOT_RUN)}
+    whose = OURS if read.get("whose") == OURS else PAPERS
+    return {**words, **values, "verdict": str(read.get("verdict") or NOT_RUN), "whose": whose}
+
+
+def select_numbers(result: Json, whose: str) -> list[Json]:
+    """Return a result's numbers that are the paper's, or ours."""
+    return [number for number in result["numbers"] if number.get("whose", PAPERS) == whose]
+
+
+def verdict_words(number: Json) -> str:
+    """Return the verdict on a number as people read it; empty if the number is only shown.
+
+    A number of ours reproduces nothing of the paper: its rule holds or does not.
+    """
+    verdict = str(number.get("verdict", NOT_RUN))
+    if number.get("rule") == SHOWN:
+        return ""
+    if number.get("whose", PAPERS) == PAPERS:
+        return verdict
+    return "holds" if verdict in HOLDS else "does not hold" if verdict in FAILS else verdict
 
 
 def scalar(value: Any) -> Cell:  # Any: whatever a file holds
     """Return numbers, text and None as they are, and anything else as text."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def number_text(value: Cell) -> str:
+    """Return a number for people: short, in scientific form where that is shorter."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.2e}" if value and not 1e-3 <= abs(value) < 1e4 else f"{value:.4g}"
+    return str(value)
+
+
+def columns_of(rows: list[Json]) -> list[str]:
+    """Return the union of the rows' columns, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))

@@ -1,17 +1,10 @@
 """What is left after pruning shows the compact construction (Figure 2, Appendix C.2).
 
-The paper keeps 14 of 100 neurons, 10 with λ = 1 and 4 with λ = 0, and 13 of 100 gate outputs; three
-of these merge into one, and fine-tuning recovers the loss. Counts are judged after pruning alone,
-as medians over seeds. Rows also show what merging, polishing and reducing make of the network.
-
-neurons           kept by `prune`: memory (λ ≥ 0.98), query (λ ≤ 0.02), other
-degrees           of what is written, the share of its variance that has the degree of the
-                  construction: products of two inputs into memory, single inputs into queries
-blocks            of the output gates' squared weights, sorted so, those where one factor reads
-                  memory and the other queries; the paper's picture has three rows out of place
-merged            gate outputs after `merge`, and the loss after polishing over the trained one;
-                  polishing and reducing are shown for the first POLISHED seeds, where pruning
-                  has left at most MOST_POLISHED neurons (more take minutes each)
+The paper removes neurons whose weights are zero. It keeps 14 of 100 neurons, 10 with λ = 1 and 4
+with λ = 0, and 13 of 100 gate outputs. Three of these act through one kernel, of rank one and the
+same for all outputs, so they merge into one; fine-tuning recovers the loss. Counts are medians over
+seeds (docs/reproduction.md). Ours: rows also show the network polished and reduced, for the first
+POLISHED seeds, where pruning has left at most MOST_POLISHED neurons (more take minutes each).
 """
 
 from dataclasses import dataclass
@@ -24,22 +17,24 @@ from underhood.analysis import merge, polish, prune, reduce
 from underhood.analysis.forms.norms import entry_moments
 from underhood.analysis.forms.quadratic import entry_degrees, quadratic_form
 from underhood.analysis.reading.probes import memory_filling
-from underhood.common.arrays import Weight
+from underhood.analysis.shrinking.merging import Group
+from underhood.common.arrays import Weight, in_float64
 from underhood.common.decay import kinds
 from underhood.common.files import Json
-from underhood.common.float64 import in_float64
 from underhood.experiments.paper.table1 import task_loss
 from underhood.experiments.protocols.students import (
+    ZERO,
     Students,
     arrays_of,
     column,
+    fine_tuned,
     neuron_counts,
     teacher_students,
 )
 from underhood.experiments.running import Outcome, Setting
-from underhood.experiments.running.rules import equal, median_at_most
+from underhood.experiments.running.rules import equal, median_at_most, ours
 from underhood.layers import GatedRNN
-from underhood.results.files import Number
+from underhood.results.files import Cell, Number
 from underhood.tasks import TeacherStudent
 
 POLISHED, MOST_POLISHED = 4, 60
@@ -61,64 +56,79 @@ class OpenedStudent:
 
 
 def reproduce_figure2(setting: Setting) -> Outcome:
-    """Judge the counts of all students; picture the blocks of one."""
     students = teacher_students(setting.part(0, 0.7))
-    opened = open_students(students, setting.part(0.7, 0.95))
+    opened = open_students(students, setting.part(0.7, 1))
     rows = [student.row for student in opened]
-    numbers = judge_counts(rows, "")
-    shown, runs = typical(rows), []
-    if setting.scale == "paper":
-        literal = teacher_students(setting.part(0.95, 0.97), literal=True)
-        more = [student.row for student in open_students(literal, setting.part(0.97, 1))]
-        rows += [{**row, "decay": "read literally"} for row in more]
-        numbers += judge_counts(more, ", decay read literally")
-        runs.append(literal.run)
+    numbers = judge_counts(rows)
+    typical_seed = typical(rows)
     setting.tick(1, 1)
-    stages = opened[shown].stages
+    stages = {"untrained": students.untrained(typical_seed), **opened[typical_seed].stages}
     smallest = stages.get("reduced", stages["pruned"])
     memory = memory_filling(smallest, students.task.attention, time=FILLED)
     outcome = Outcome(
         numbers=numbers,
         rows=rows,
         notes=[
-            f"The picture shows seed {shown}, the first whose counts are the medians (if there is "
-            "none, the first of all). The theory's smallest network has d(d+1)/2 + d neurons and "
-            "d(d+1)/2 gate outputs.",
+            f"The students were trained with {students.decay} weight decay.",
+            f"The picture shows seed {typical_seed}, the first whose counts are the medians (if "
+            "there is none, the first of all). The theory's smallest network has d(d+1)/2 + d "
+            "neurons and d(d+1)/2 gate outputs.",
+            f"A weight is zero if it is below {ZERO:g} of the largest of its matrix.",
             "Polishing is a second kind of training; the counts after pruning do not depend on it.",
         ],
-        arrays={**arrays_of({**stages, "memory": memory}), **opened[shown].merging},
-        runs=runs,
+        arrays={
+            **arrays_of({**stages, "memory": memory}),
+            **opened[typical_seed].merging,
+        },
     )
     return students.complete(outcome)
 
 
 def open_students(students: Students[TeacherStudent], setting: Setting) -> list[OpenedStudent]:
-    return [open_student(model, students.task, seed) for seed, model, _ in students.visit(setting)]
+    quiet = setting.part(1, 1)
+    return [
+        open_student(model, students.task, seed, quiet)
+        for seed, model, _ in students.visit(setting)
+    ]
 
 
-def open_student(model: GatedRNN, task: TeacherStudent, seed: int) -> OpenedStudent:
-    """Prune, then merge, then polish and reduce."""
-    pruned = in_order(prune(model).model)
+def pruned_row(seed: int, model: GatedRNN, task: TeacherStudent) -> Json:
+    """Return the counts of a student whose zeros are pruned, and what that changed."""
+    result = prune(model, zero=ZERO)
+    return {
+        "seed": seed,
+        **neuron_counts(result.model),
+        "changed by pruning": result.change,
+        "loss, trained": task_loss(in_float64(model), task),
+    }
+
+
+def open_student(
+    model: GatedRNN, task: TeacherStudent, seed: int, setting: Setting
+) -> OpenedStudent:
+    pruned = in_order(prune(model, zero=ZERO).model)
     merged = merge(pruned)
-    stages = {"trained": model, "pruned": pruned, "merged": merged.model}
+    tuned = fine_tuned(f"fine_tuned_{seed}", merged.model, task, setting)
+    stages = {"trained": model, "pruned": pruned, "merged": merged.model, "fine-tuned": tuned}
     kind = kinds(np.asarray(pruned.decay))
     # The group that loses the most gate outputs; of two such groups the larger.
-    groups = sorted(
-        merged.groups, key=lambda group: (group.products - len(group.gates), -len(group.gates))
+    group = min(
+        merged.groups, key=lambda g: (g.products - len(g.gates), -len(g.gates)), default=None
     )
     row: Json = {
-        "seed": seed,
-        **neuron_counts(pruned),
+        **pruned_row(seed, model, task),
         "degree 2 in memory": written_share(pruned, kind == "memory", 2),
         "degree 1 in queries": written_share(pruned, kind == "query", 1),
         "in blocks": block_share(pruned),
         "merged": merged.model.gate_width,
-        "loss, trained": task_loss(in_float64(model), task),
         "loss, pruned": task_loss(pruned, task),
         "loss, merged": task_loss(merged.model, task),
+        "loss, fine-tuned": task_loss(in_float64(tuned), task),
     }
+    if group is not None and group.products < len(group.gates):
+        row |= {"merging gates": len(group.gates), **kernel_numbers(group, pruned)}
     if seed < POLISHED and pruned.neurons <= MOST_POLISHED:
-        polished = polish(merged.model, task, key=jax.random.key(seed)).model
+        polished = polish(merged.model, task, key=jax.random.key(seed), progress=False).model
         reduced = in_order(reduce(polished).model)
         stages |= {"polished": in_order(polished), "reduced": reduced}
         row |= {
@@ -127,43 +137,78 @@ def open_student(model: GatedRNN, task: TeacherStudent, seed: int) -> OpenedStud
             "reduced gate outputs": reduced.gate_width,
         }
     merging = {
-        "kernels": groups[0].kernel if groups else np.zeros((0, pruned.neurons, pruned.neurons)),
-        "merging": np.array(groups[0].gates if groups else [], int),
+        "kernels": group.kernel if group else np.zeros((0, pruned.neurons, pruned.neurons)),
+        "merging": np.array(group.gates if group else [], int),
     }
     return OpenedStudent(stages, merging, row)
 
 
-def judge_counts(rows: list[Json], suffix: str) -> list[Number]:
-    """Judge medians beside the paper's counts; `suffix` ends the names of the numbers."""
+def kernel_numbers(group: Group, model: GatedRNN) -> Json:
+    """Return how far gate outputs that merge act through one product, the same for all outputs.
 
-    def counted(name: str, counts: str, paper: int) -> Number:
-        return equal(f"{name}{suffix}", column(rows, counts), paper)
+    not rank one      share of the kernel m xᵀ + x mᵀ that its nearest product misses
+    not proportional  share of the outputs' kernels that multiples of one kernel miss
+    """
+    values = np.sort(np.linalg.eigvalsh(group.kernel))
+    # A product m xᵀ + x mᵀ has at most one eigenvalue of each sign.
+    rest = (
+        np.sum(values[1:-1] ** 2) + np.minimum(values[-1], 0) ** 2 + np.maximum(values[0], 0) ** 2
+    )
+    gates = list(group.gates)
+    products = np.einsum("ja,jb->jab", model.W_out_m[gates], model.W_out_x[gates])
+    kernels = np.tensordot(np.asarray(model.D)[:, gates], products, axes=1)
+    symmetric = (kernels + kernels.swapaxes(1, 2)).reshape(len(kernels), -1)
+    singular = np.linalg.svd(symmetric, compute_uv=False)
+    size = float(np.linalg.norm(singular))
+    return {
+        "not rank one": float(np.sqrt(rest / max(float(np.sum(values**2)), 1e-300))),
+        "not proportional": float(np.linalg.norm(singular[1:])) / max(size, 1e-300),
+    }
 
-    def limited(name: str, values: list[float], limit: float, paper: float | str) -> Number:
-        return median_at_most(f"{name}{suffix}", values, limit, paper=paper)
+
+def judge_counts(rows: list[Json]) -> list[Number]:
+    """Judge medians beside the paper's counts."""
+
+    def limited(name: str, values: list[float], limit: float, paper: Cell) -> Number:
+        return median_at_most(name, values, limit, paper=paper)
 
     def missing(share: str, limit: float, paper: float | str) -> Number:
         return limited(f"1 − {share}", [1 - value for value in column(rows, share)], limit, paper)
 
+    tuned = [row["loss, fine-tuned"] / max(row["loss, trained"], 1e-300) for row in rows]
     numbers = [
-        counted("neurons", "neurons", 14),
-        counted("memory neurons", "memory", 10),
-        counted("query neurons", "query", 4),
-        counted("other neurons", "other", 0),
+        equal("neurons", column(rows, "neurons"), 14),
+        equal("memory neurons", column(rows, "memory"), 10),
+        equal("query neurons", column(rows, "query"), 4),
+        equal("other neurons", column(rows, "other"), 0),
         limited("gate outputs", column(rows, "gate outputs"), 13, 13),
         limited("gate outputs, merged", column(rows, "merged"), 11, 11),
+        limited("changed by pruning", column(rows, "changed by pruning"), 1e-2, "preserved"),
         missing("degree 2 in memory", 0.01, 0),
         missing("degree 1 in queries", 0.01, 0),
         missing("in blocks", 0.1, "majority"),
+        limited("loss, fine-tuned over trained", tuned, 1.5, "recovered"),
     ]
+    # Students in which some gate outputs merge; the paper's is one.
+    merging = [row for row in rows if "merging gates" in row]
+    if merging:
+        numbers += [
+            ours(limited("merging gates, not rank one", column(merging, "not rank one"), 0.05, 0)),
+            ours(
+                limited(
+                    "merging gates, not proportional", column(merging, "not proportional"), 0.05, 0
+                )
+            ),
+        ]
     # Networks that were small enough to polish.
     polished = [row for row in rows if "loss, polished" in row]
     if polished:
-        losses = [row["loss, polished"] / max(row["loss, trained"], 1e-300) for row in polished]
         numbers += [
-            limited("loss recovered", losses, 1.0, "recovered"),
-            counted("reduced neurons", "reduced neurons", 14),
-            limited("reduced gate outputs", column(rows, "reduced gate outputs"), 11, 11),
+            ours(limited("loss, polished", column(polished, "loss, polished"), 1e-20, None)),
+            ours(equal("reduced neurons", column(polished, "reduced neurons"), 14)),
+            ours(
+                limited("reduced gate outputs", column(polished, "reduced gate outputs"), 10, None)
+            ),
         ]
     return numbers
 

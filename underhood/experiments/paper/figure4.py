@@ -1,23 +1,19 @@
 """All architectures on one task (Figure 4): who mimics attention, and who learns in context?
 
-A  Test loss of a linear-attention teacher. The paper's order, from low to high: gated RNN
-   (diagonal ≈ dense), far below LRU In+Out, below LRU, below LSTM ≈ GRU; an MLP in place of the
-   gates makes it worse. Judged at the largest width of each depth, by medians and quartiles over
-   seeds.
-B  In-context regression, validated on tasks of twice the variance that were never seen in training.
-   One optimal gradient step, the best that linear attention can do, is known in closed form. The
-   paper: nonlinear layers with enough parameters beat it, the GRU is best, LRU In+Out far better
-   than LRU, and an MLP in place of its gates poor. "Enough parameters" is judged at each
-   architecture's best size, the pairs of LRUs at the largest width of each depth.
+A  Test loss of a linear-attention teacher, at the largest width of each depth.
+B  In-context regression, validated on tasks of twice the variance, against one optimal gradient
+   step, the best that linear attention can do; at each architecture's best size.
+
+docs/reproduction.md has the paper's orders and the rules.
 """
 
 import jax
 import numpy as np
 
-from underhood.experiments.protocols.comparison import PAPER_WIDTHS, SEARCH, ComparisonPlan, Widths
-from underhood.experiments.protocols.rate_search import compare
+from underhood.experiments.protocols.comparison import compare
+from underhood.experiments.protocols.rate_search import PAPER_WIDTHS, SEARCH, ComparisonPlan, Widths
 from underhood.experiments.running import Outcome, Setting
-from underhood.experiments.running.rules import below, near, ordered, similar
+from underhood.experiments.running.rules import below, ordered, ours, shown, similar
 from underhood.results import architectures as names
 from underhood.tasks import InContextRegression, TeacherStudent
 from underhood.training import Recipe
@@ -55,7 +51,6 @@ def in_layers(depth: int) -> str:
 
 
 def reproduce_figure4a(setting: Setting) -> Outcome:
-    """Judge the paper's order, pair by pair."""
     plan = plan_figure4a(setting.scale)
     comparison = compare(plan, setting)
     gated, dense = comparison.losses((names.GATED, names.DENSE), 1, "loss")
@@ -66,9 +61,9 @@ def reproduce_figure4a(setting: Setting) -> Outcome:
         in_out, plain, mlp, lstm, gru = comparison.losses(compared, depth, "loss")
         title = f"gated RNN < LRU In+Out, {layers}"
         numbers += [
-            ordered(title, gated, in_out, paper="far below", least=10),
+            ours(ordered(title, gated, in_out, paper=None, least=10)),
             ordered(f"LRU In+Out < LRU, {layers}", in_out, plain, paper="below"),
-            ordered(f"LRU < LSTM, {layers}", plain, lstm, paper="below"),
+            ours(ordered(f"LRU < LSTM, {layers}", plain, lstm, paper=None)),
             similar(f"LSTM ≈ GRU, {layers}", lstm, gru, 3, paper="alike"),
             ordered(f"LRU In+Out < In+Out MLP, {layers}", in_out, mlp, paper="below"),
         ]
@@ -78,7 +73,6 @@ def reproduce_figure4a(setting: Setting) -> Outcome:
 
 
 def reproduce_figure4b(setting: Setting) -> Outcome:
-    """Judge the architectures against the gradient step, and against each other."""
     plan = plan_figure4b(setting.scale)
     comparison = compare(plan, setting)
     line = plan.task.validation().best_loss
@@ -87,9 +81,7 @@ def reproduce_figure4b(setting: Setting) -> Outcome:
         name: comparison.values(comparison.best(name, MEASURE) or [], MEASURE)
         for name in (gru, lstm, *LRUS, names.GATED)
     }
-    numbers = [
-        near("one gradient step", line, 0.1892, 5e-5, what="closed form", paper=None, seeds=1)
-    ]
+    numbers = [shown("one gradient step", line, seeds=1)]
     numbers += [
         below(f"{name} < gradient step", best[name], line, paper="below")
         for name in (gru, lstm, names.LRU_IN_OUT)

@@ -1,25 +1,16 @@
 """Both tasks, all architectures, training and validation loss against parameters (Figure 6).
 
 The students are those of Figures 4A and 4B. They are read from the finished results of these, if
-the folder has them and the command does not make them anew; else from their runs. Judged:
-
-- On the teacher-student task training and validation loss agree, because every sequence is seen
-  once.
-- In regression, validation tasks have twice the variance. A student that is linear in the task's
-  weights, as one gradient step is, has exactly twice its training loss there.
-- Of the LRUs the one with gates on both sides is the best at equal numbers of parameters, on both
-  tasks. Each has its best size among those with at most EQUAL_PARAMETERS times the parameters of
-  the smaller of the two largest models; not exactly equal, because widths are few.
+the folder has them and the command does not make them anew; else from their runs. Sizes are few, so
+numbers of parameters are equal up to EQUAL_PARAMETERS. docs/reproduction.md says what is judged.
 """
 
 import numpy as np
 
 from underhood.experiments.paper.figure4 import plan_figure4a, plan_figure4b
-from underhood.experiments.protocols.comparison import Comparison
-from underhood.experiments.protocols.finished_comparisons import read_comparison
-from underhood.experiments.protocols.rate_search import compare
+from underhood.experiments.protocols.comparison import Comparison, compare, read_comparison
 from underhood.experiments.running import Outcome, Setting
-from underhood.experiments.running.rules import judged, ordered
+from underhood.experiments.running.rules import judged, ordered, ours
 from underhood.results.architectures import GATED, LRU_IN_OUT, LRU_MLP, LRU_PLAIN
 from underhood.results.files import Number
 from underhood.results.verdicts import NOT_JUDGED
@@ -37,6 +28,7 @@ def reproduce_figure6(setting: Setting) -> Outcome:
         for name, (plan, part) in plans.items()
     }
     numbers = [
+        # Fresh sequences are training and validation alike, so the first says nothing.
         ratio_near(tasks["teacher-student"], None, "training = validation, teacher-student", 1.0),
         ratio_near(tasks["regression"], GATED, "validation over training, gated RNN", 2.0),
         *(
@@ -51,8 +43,8 @@ def reproduce_figure6(setting: Setting) -> Outcome:
         rows=[{"task": name, **row} for name, both in tasks.items() for row in both.rows()],
         notes=[
             "At equal parameters, for each architecture: the size with the lowest training loss "
-            "among those with at most 1.5 times the parameters of the smaller of the two largest "
-            "models.",
+            f"among those with at most {EQUAL_PARAMETERS:g} times the parameters of the smaller of "
+            "the two largest models.",
             *(
                 f"The students on {name} are those of the finished result of "
                 f"{source['experiment']}, judged at commit {source['commit']}."
@@ -84,7 +76,7 @@ def ratio_near(comparison: Comparison, name: str | None, what: str, target: floa
     median = float(np.median(ratios)) if ratios else None
     holds = median is not None and abs(median / target - 1) <= 0.1
     rule = f"median over students = {target:g} within 10 %"
-    return judged(what, median, rule, holds, paper=target, seeds=comparison.seeds)
+    return ours(judged(what, median, rule, holds, paper=None, seeds=comparison.seeds))
 
 
 def at_equal_parameters(comparison: Comparison, rival: str, task: str) -> Number:
@@ -92,9 +84,10 @@ def at_equal_parameters(comparison: Comparison, rival: str, task: str) -> Number
     names = (LRU_IN_OUT, rival)
     largest = [max(group[0].parameters for group in comparison.groups(name)) for name in names]
     most = EQUAL_PARAMETERS * min(largest)
-    ours, theirs = (comparison.best(name, "training", most) for name in names)
+    first, second = (comparison.best(name, "training", most) for name in names)
     title = f"LRU In+Out < {rival} at equal parameters, {task}"
-    if ours is None or theirs is None:
-        return Number(title, None, "below", "both afford a width", NOT_JUDGED, comparison.seeds)
-    losses = [comparison.values(group, "training") for group in (ours, theirs)]
+    if first is None or second is None:
+        rule, seeds = "both afford a width", comparison.seeds
+        return judged(title, None, rule, NOT_JUDGED, paper="below", seeds=seeds)
+    losses = [comparison.values(group, "training") for group in (first, second)]
     return ordered(title, *losses, paper="below")

@@ -2,33 +2,28 @@
 
 The paper: for each y one neuron with λ = 1 that receives a number v_x when that y comes with x, and
 nothing otherwise; one neuron with λ = 0 that holds the v_x of the query; and scores
-−(v_query − v_stored)², the largest of which names the right y. After pruning, with G_i(x, y) what
-neuron i receives from the pair, each item is judged by its median over seeds:
-
-memory        neurons with λ = 1: at most one per y (scores matter up to a common shift, so that
-              one fewer is enough)
-query         neurons with λ = 0: one
-one y each    the share of G_i² at the neuron's strongest y, averaged over memory neurons
-one value     G_i(x, y) = v_x B_iy: the share of the squared entries that one v explains
-same value    |correlation| over x between v and what the query neurons receive, the best of them
-squares       R² of the scores, up to a common shift, by −(v_query − v_stored)²
-in general    the same where v_x has as many numbers as there are query neurons
+−(v_query − v_stored)². docs/reproduction.md says how each item is measured, after pruning.
 """
 
 import jax
 import numpy as np
 
 from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.common.arrays import in_float64
 from underhood.common.decay import kinds
 from underhood.common.files import Json
-from underhood.common.float64 import in_float64
 from underhood.constructions import compile
-from underhood.experiments.protocols.recall import divisor, judge_accuracy, prune_students
+from underhood.experiments.protocols.recall import (
+    divisor,
+    judge_accuracy,
+    pair_columns,
+    prune_students,
+)
 from underhood.experiments.protocols.students import (
     arrays_of,
     column,
     neuron_counts,
-    recall_students,
+    recall_formats,
 )
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import median_at_least, median_at_most
@@ -37,29 +32,41 @@ from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall
 
 ITEMS = ("one y each", "one value", "same value", "squares", "in general")
+# A student has the paper's solution if one value explains it, and the squares of its differences.
+ALGORITHM = {"one y each": 0.95, "one value": 0.95, "same value": 0.95, "squares": 0.95}
 
 
 def reproduce_recall_gated(setting: Setting) -> Outcome:
-    """Judge the accuracy, and the algorithm item by item."""
-    students = recall_students(setting.part(0, 0.6), side=False)
+    groups = recall_formats(setting.part(0, 0.6), side=False)
+    students, *others = groups.values()
     task = students.task
-    pruned, rows = prune_students(
-        students, setting.part(0.6, 1), in_float64, lambda network: algorithm(network, task)
+    pruned = prune_students(
+        groups, setting.part(0.6, 1), lambda network, _: in_float64(network), algorithm
     )
+    rows = pruned.judged
     attention = compile(task.best_attention(), "gated_rnn", form="minimal")
-    shown = int(np.argmin([row["neurons"] for row in rows]))
+    # Of the students whose medians are judged.
+    shown = min(rows, key=lambda row: row["neurons"])
+    network = pruned.networks[pruned.rows.index(shown)]
     outcome = Outcome(
-        numbers=judge_accuracy(rows) + judge_algorithm(rows, task, attention.neurons),
-        rows=rows,
+        numbers=[
+            *judge_accuracy(rows),
+            *judge_algorithm(rows, task, attention.neurons),
+            *pruned.matching(ALGORITHM),
+        ],
+        rows=pruned.rows,
         notes=[
-            f"The picture shows seed {shown}, which has the fewest neurons. Attention itself takes "
-            f"{attention.neurons} neurons."
+            f"The students were trained with {students.decay} weight decay. Judged are those of "
+            f"width {shown['width']} on pairs.",
+            f"The picture shows seed {shown['seed']}, which has the fewest neurons of these. "
+            f"Attention itself takes {attention.neurons} neurons.",
         ],
         arrays={
-            **arrays_of({"pruned": pruned[shown]}),
-            "received": received(pruned[shown], task.symbols),
-            "received_by_query": queried(pruned[shown], task.symbols),
+            **arrays_of({"pruned": network}),
+            "received": received(network, task),
+            "received_by_query": queried(network, task),
         },
+        runs=[other.run for other in others],
     )
     return students.complete(outcome)
 
@@ -82,18 +89,19 @@ def judge_algorithm(rows: list[Json], task: AssociativeRecall, attention: int) -
     ]
 
 
-def received(model: GatedRNN, symbols: int) -> np.ndarray:
+def received(model: GatedRNN, task: AssociativeRecall) -> np.ndarray:
     """Return G [neurons, x, y]: what each neuron receives from a pair."""
+    reads_x, reads_y = pair_columns(task)
     # The last input is the constant 1.
-    z = np.zeros((symbols, symbols, 2 * symbols + 1))
-    x, y = np.indices((symbols, symbols))
-    z[x, y, x] = z[x, y, symbols + y] = z[..., -1] = 1
+    z = np.zeros((task.symbols, task.symbols, task.d_in + 1))
+    x, y = np.indices((task.symbols, task.symbols))
+    z[x, y, reads_x[x]] = z[x, y, reads_y[y]] = z[..., -1] = 1
     return np.einsum("xyk,ik->ixy", z, model.W_in_m) * np.einsum("xyk,ik->ixy", z, model.W_in_x)
 
 
-def queried(model: GatedRNN, symbols: int) -> np.ndarray:
+def queried(model: GatedRNN, task: AssociativeRecall) -> np.ndarray:
     """Return what each neuron receives from a query [neurons, x]."""
-    z = np.eye(symbols, 2 * symbols + 1)
+    z = np.eye(task.d_in + 1)[pair_columns(task)[0]]
     z[:, -1] = 1
     return np.asarray(model.W_in_m @ z.T) * np.asarray(model.W_in_x @ z.T)
 
@@ -102,8 +110,8 @@ def algorithm(model: GatedRNN, task: AssociativeRecall) -> Json:
     counts, kind = neuron_counts(model), kinds(np.asarray(model.decay))
     if not counts["memory"] or not counts["query"]:
         return counts | dict.fromkeys(ITEMS, 0.0)
-    stored = received(model, task.symbols)[kind == "memory"]
-    asked = queried(model, task.symbols)[kind == "query"]
+    stored = received(model, task)[kind == "memory"]
+    asked = queried(model, task)[kind == "query"]
     by_y = np.sum(stored**2, axis=1)
     # Every x and every y comes once in a sequence. What functions of x alone and of y alone add up
     # to is the same in all sequences, so G matters only up to such functions.
@@ -137,9 +145,11 @@ def squares_fit(model: GatedRNN, task: AssociativeRecall, v: np.ndarray) -> floa
     batch = task.sample(jax.random.key(97), 512)
     tokens = np.asarray(batch.inputs, float)
     scores = quadratic_form(model)(tokens)[:, -1]
-    xs, ys = tokens[:, :-1, : task.symbols], tokens[:, :-1, task.symbols :]
+    # A token between two pairs has neither x nor y in these places.
+    reads_x, reads_y = pair_columns(task)
+    xs, ys = tokens[:, :-1, reads_x], tokens[:, :-1, reads_y]
     stored = np.einsum("btx,xk,bty->byk", xs, v, ys)
-    query = tokens[:, -1, : task.symbols] @ v
+    query = tokens[:, -1, reads_x] @ v
     apart = query[:, None] - stored
     first, second = np.triu_indices(v.shape[1])
     eye = np.broadcast_to(np.eye(task.symbols), (len(tokens), task.symbols, task.symbols))

@@ -1,16 +1,8 @@
 """Associative recall with side gating (Appendix D.3): attention, and a negative peak beside it.
 
 After pruning, the paper finds W_x^in = W^side = [A | 0], W_m^in = [0 | B], D = Bᵀ and λ = 1, so a
-pair (x, y) adds the matrix M(x, y) = Bᵀ diag(By ⊙ Ax) A to the map from query to scores. Every M
-has rank 1, a positive peak at (y, x) as attention has, and a negative peak of the same height
-elsewhere. Each of these is judged by its median over seeds:
-
-reads        the share of squared weights in the half of the token that the paper names
-correlation  Σ|a_i·b_i| / Σ|a_i||b_i| over neurons: 1 where two matrices agree up to signs and
-             scales of neurons, which the function cannot tell apart
-rank         the second singular value of M over the first, median over the pairs
-peaks        the share of pairs whose largest entry is at (y, x); the depth of the negative peak
-             over the height of the positive one, median over the pairs
+pair (x, y) adds the matrix M(x, y) = Bᵀ diag(By ⊙ Ax) A to the map from query to scores, of rank 1
+with one positive and one negative peak. docs/reproduction.md says how each item is measured.
 """
 
 import functools
@@ -18,37 +10,59 @@ import functools
 import equinox as eqx
 import numpy as np
 
-from underhood.common.arrays import Weight
+from underhood.common.arrays import Weight, in_float64
 from underhood.common.decay import kinds
 from underhood.common.files import Json
-from underhood.common.float64 import in_float64
 from underhood.experiments.paper.figure2 import exchange_rows
-from underhood.experiments.protocols.recall import divisor, judge_accuracy, prune_students
-from underhood.experiments.protocols.students import arrays_of, column, recall_students
+from underhood.experiments.protocols.recall import (
+    divisor,
+    judge_accuracy,
+    pair_columns,
+    prune_students,
+)
+from underhood.experiments.protocols.students import arrays_of, column, recall_formats
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import median_at_least, median_at_most, median_near
 from underhood.layers import SideGatedRNN
 from underhood.results.files import Number
+from underhood.tasks import AssociativeRecall
+
+# A student has the paper's structure if every item is near 1.
+STRUCTURE = {
+    "all memory": 1.0,
+    "W_in_x reads x": 0.99,
+    "W_side reads x": 0.99,
+    "W_in_m reads y": 0.99,
+    "W_in_x and W_side": 0.95,
+    "D and B": 0.95,
+    "rank 1": 0.9,
+    "peak at (y, x)": 1.0,
+    "equal peaks": 0.9,
+}
 
 
 def reproduce_recall_side(setting: Setting) -> Outcome:
-    """Judge the accuracy, and the structure item by item."""
-    students = recall_students(setting.part(0, 0.6), side=True)
-    symbols = students.task.symbols
-    pruned, rows = prune_students(
-        students,
-        setting.part(0.6, 1),
-        lambda network: oriented(network, symbols),
-        lambda network: structure(network, matrices_of(network, symbols), symbols),
-    )
+    groups = recall_formats(setting.part(0, 0.6), side=True)
+    students, *others = groups.values()
+    task, symbols = students.task, students.task.symbols
+    pruned = prune_students(groups, setting.part(0.6, 1), oriented, structure_row)
+    rows = pruned.judged
+    networks = [pruned.networks[pruned.rows.index(row)] for row in rows]
     outcome = Outcome(
-        numbers=judge_accuracy(rows) + judge_structure(rows),
-        rows=rows,
-        notes=["M[seed, x, y] is the matrix that a pair (x, y) adds, [scores over y', query x']."],
+        numbers=[*judge_accuracy(rows), *judge_structure(rows), *pruned.matching(STRUCTURE)],
+        rows=pruned.rows,
+        notes=[
+            f"The students were trained with {students.decay} weight decay. Judged are those of "
+            f"width {rows[0]['width']} on pairs.",
+            "M[seed, x, y] is the matrix that a pair (x, y) adds, [scores over y', query x'].",
+        ],
         arrays={
-            "M": np.stack([matrices_of(rnn, symbols) for rnn in pruned]).astype(np.float32),
-            **arrays_of({"pruned": pruned[0]}),
+            "M": np.stack([matrices_of(on_pairs(rnn, task), symbols) for rnn in networks]).astype(
+                np.float32
+            ),
+            **arrays_of({"pruned": networks[0]}),
         },
+        runs=[other.run for other in others],
     )
     return students.complete(outcome)
 
@@ -68,14 +82,37 @@ def judge_structure(rows: list[Json]) -> list[Number]:
     ]
 
 
-def oriented(model: SideGatedRNN, symbols: int) -> SideGatedRNN:
+def oriented(model: SideGatedRNN, task: AssociativeRecall) -> SideGatedRNN:
     """Return the same function, with the factor of each gate that reads x as W_in_x."""
     double = in_float64(model)
     m, x = double.W_in_m, double.W_in_x
-    reads_x = [np.linalg.norm(W[:, :symbols], axis=1) for W in (m, x)]
-    reads_y = [np.linalg.norm(W[:, symbols:], axis=1) for W in (m, x)]
+    reads_x, reads_y = (
+        [np.linalg.norm(W[:, columns], axis=1) for W in (m, x)] for columns in pair_columns(task)
+    )
     exchanged = exchange_rows(m, x, reads_x[0] * reads_y[1] > reads_x[1] * reads_y[0])
     return eqx.tree_at(lambda rnn: (rnn.W_in_m, rnn.W_in_x), double, exchanged)
+
+
+def on_pairs(model: SideGatedRNN, task: AssociativeRecall) -> SideGatedRNN:
+    """Return the network over the inputs of tokens [x, y] alone, x first."""
+    columns = np.concatenate(pair_columns(task))
+    return eqx.tree_at(
+        lambda rnn: (rnn.W_in_m, rnn.W_in_x, rnn.W_side),
+        model,
+        tuple(W[:, columns] for W in (model.W_in_m, model.W_in_x, model.W_side)),
+    )
+
+
+def structure_row(model: SideGatedRNN, task: AssociativeRecall) -> Json:
+    """Return the items of one student."""
+    pairs = on_pairs(model, task)
+    row = structure(pairs, matrices_of(pairs, task.symbols), task.symbols)
+    # So that every item matches from some value on.
+    return row | {
+        "all memory": float(row["not memory"] == 0),
+        "rank 1": 1 - row["second singular value"],
+        "equal peaks": 1 - abs(1 - row["negative peak"]),
+    }
 
 
 def matrices_of(model: SideGatedRNN, symbols: int) -> np.ndarray:
@@ -111,7 +148,6 @@ def structure(model: SideGatedRNN, M: np.ndarray, symbols: int) -> Json:
 
 
 def column_share(W: Weight, half: slice) -> float:
-    """Return the share of a matrix's squared weights in some columns."""
     total = float(np.sum(W**2))
     return float(np.sum(W[:, half] ** 2)) / total if total else 0.0
 

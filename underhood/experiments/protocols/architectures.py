@@ -15,9 +15,7 @@ from underhood import layers
 from underhood.layers import GRU, LSTM, DenseGatedRNN, GatedRNN, Layer, Stack
 from underhood.results.architectures import ARCHITECTURE_NAMES
 from underhood.tasks import Task
-
-# make_student(width, *, key), and make_layer(width, *, key) of a stack.
-MakeStudent = Callable[..., Layer]
+from underhood.training.ensemble import StudentMaker
 
 # Largest phase of an LRU's λ at the start. With phases all around the circle half of the regression
 # students never learn one of the input directions.
@@ -30,7 +28,7 @@ class Architecture:
 
     name: str
     depths: tuple[int, ...]
-    make: Callable[[Task, int], MakeStudent]
+    make: Callable[[Task, int], StudentMaker]
 
 
 def architecture(name: str, kind: Any) -> Architecture:  # Any: a class with its own `init`
@@ -42,7 +40,7 @@ def architecture(name: str, kind: Any) -> Architecture:  # Any: a class with its
         layer: Layer = kind.init(d_in=width, hidden=width, **more, key=key)
         return layer
 
-    def make(task: Task, depth: int) -> MakeStudent:
+    def make(task: Task, depth: int) -> StudentMaker:
         # Layers between embedding and readout.
         sizes = {"d_in": task.d_in, "d_out": task.d_out, "depth": depth}
         return lambda width, *, key: Stack.init(make_layer, hidden=width, **sizes, key=key)
@@ -50,7 +48,7 @@ def architecture(name: str, kind: Any) -> Architecture:  # Any: a class with its
     return Architecture(name, (1, 2), make)
 
 
-def gated_student(task: Task, kind: Any = GatedRNN) -> MakeStudent:  # Any: the same
+def gated_student(task: Task, kind: Any = GatedRNN) -> StudentMaker:  # Any: the same
     """Return make_student for one gated RNN with as many gate outputs as neurons."""
 
     def student(width: int, *, key: PRNGKeyArray) -> Layer:

@@ -1,49 +1,30 @@
-"""Students of every architecture on one task (Figures 4 and 6), and their losses."""
+"""Students of every architecture on one task (Figures 4 and 6), and their losses.
 
+`compare` trains them; `read_comparison` reads them from a finished result. Training runs are large
+and stay where they were trained; a result is small and can be copied. So where runs are only read,
+and these are missing, `compare` reads the losses of the students from the result too.
+"""
+
+import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
+from underhood.common.errors import BadInput
 from underhood.common.files import Json
-from underhood.experiments.protocols.architectures import ARCHITECTURES, Architecture
-from underhood.experiments.running.outcomes import Outcome
+from underhood.common.numbers import finite_or_none
+from underhood.common.tensors import read_tensors
+from underhood.experiments.protocols.rate_search import ComparisonPlan, hundredths, train_size
+from underhood.experiments.running import Outcome, Setting
 from underhood.results.architectures import ARCHITECTURE_NAMES
+from underhood.results.files import ARRAYS, RESULT, finished_result
+from underhood.sweeps.engines import MissingRun
 from underhood.tasks import Task
-from underhood.training import Recipe, Run
-
-# Widths of the students, by depth.
-Widths = dict[int, tuple[int, ...]]
-PAPER_WIDTHS: Widths = {1: (8, 16, 32, 64, 128), 2: (8, 16, 32, 64)}
-# Learning rates to choose from, and the updates after which the rate is chosen, by scale.
-SEARCH: dict[str, tuple[tuple[float, ...], int]] = {
-    "smoke": ((1e-2,), 5),
-    "quick": ((3e-3, 1e-2, 3e-2, 1e-1), 1_000),
-    "paper": ((1e-3, 3e-3, 1e-2, 3e-2), 10_000),
-}
-
-
-@dataclass(frozen=True)
-class ComparisonPlan:
-    """What the comparison of this name trains at one scale; `key` gives weights and data."""
-
-    name: str
-    task: Task
-    key: int
-    widths: Widths
-    seeds: int
-    recipe: Recipe
-    rates: tuple[float, ...]
-    search_steps: int
-
-    def sizes(self) -> list[tuple[Architecture, int, int]]:
-        """Return every architecture with each of its depths and widths."""
-        return [
-            (architecture, depth, width)
-            for architecture in ARCHITECTURES
-            for depth in architecture.depths
-            for width in self.widths.get(depth, ())
-        ]
+from underhood.training import Run
 
 
 @dataclass(frozen=True)
@@ -59,6 +40,10 @@ class TrainedStudent:
     training: float | None
     loss: float | None
     validation: float | None
+
+
+# Students that differ in their seed only.
+SeedGroup = list[TrainedStudent]
 
 
 @dataclass(frozen=True)
@@ -77,8 +62,7 @@ class Comparison:
     broke: tuple[str, ...] = ()
     read: Json | None = None
 
-    def widest(self, name: str, depth: int) -> list[TrainedStudent]:
-        """Return the students of the largest width of an architecture at a depth."""
+    def widest(self, name: str, depth: int) -> SeedGroup:
         groups = [group for group in self.groups(name) if group[0].depth == depth]
         return max(groups, key=lambda group: group[0].width, default=[])
 
@@ -86,18 +70,15 @@ class Comparison:
         """Return the losses of the widest students of each architecture at a depth."""
         return [self.values(self.widest(name, depth), measure) for name in names]
 
-    def groups(self, name: str | None = None) -> list[list[TrainedStudent]]:
-        """Return groups of students that differ in their seed only."""
-        groups: dict[tuple[str, int, int], list[TrainedStudent]] = {}
+    def groups(self, name: str | None = None) -> list[SeedGroup]:
+        groups: dict[tuple[str, int, int], SeedGroup] = {}
         for student in self.students:
             if name in (None, student.architecture):
                 size = student.architecture, student.depth, student.width
                 groups.setdefault(size, []).append(student)
         return list(groups.values())
 
-    def best(
-        self, name: str, measure: str, most_parameters: float = np.inf
-    ) -> list[TrainedStudent] | None:
+    def best(self, name: str, measure: str, most_parameters: float = np.inf) -> SeedGroup | None:
         """Return the group with the lowest median, among those with at most so many parameters."""
         fits = [group for group in self.groups(name) if group[0].parameters <= most_parameters]
         return min(fits, key=lambda group: np.median(self.values(group, measure)), default=None)
@@ -141,7 +122,9 @@ class Comparison:
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the columns, and the loss curves of all students, 100 points each."""
+        """Return the columns, and the loss curves of students with runs, 100 points each."""
+        if not self.runs:
+            return self.columns()
         curves = np.concatenate([run.losses for run in self.runs])
         every = -(-curves.shape[1] // 100)
         return {
@@ -168,7 +151,123 @@ class Comparison:
                 "size are trained again at the next smaller rate. Sizes and rates where that "
                 f"happened: {'; '.join(self.broke) or 'none'}."
             )
-        arrays, seeds, steps = self.arrays() | outcome.arrays, range(self.seeds), plan.recipe.steps
         return replace(
-            outcome, notes=notes, seeds=seeds, steps=steps, arrays=arrays, runs=self.runs
+            outcome,
+            notes=notes,
+            seeds=range(self.seeds),
+            steps=plan.recipe.steps,
+            arrays=self.arrays() | outcome.arrays,
+            runs=self.runs,
+            earlier=self.read["training"] if self.read else (),
         )
+
+
+def compare(plan: ComparisonPlan, setting: Setting) -> Comparison:
+    """Return all students of a plan: trained, or their losses if runs are only read and missing."""
+    try:
+        return train_comparison(plan, setting)
+    except MissingRun as missing:
+        folder = setting.folder / plan.name
+        if not (folder / RESULT).exists():
+            raise
+        try:
+            return fitting(folder, plan, setting)
+        except Misfit as why:
+            raise BadInput(f"{missing} Its losses in {RESULT} cannot be used: {why}.") from None
+
+
+def train_comparison(plan: ComparisonPlan, setting: Setting) -> Comparison:
+    """Search the learning rate and train, for every architecture, depth and width."""
+    sizes = plan.sizes()
+    trained = setting.each([(size[1], partial(train_size, plan, *size)) for size in sizes])
+    students, broke = [], []
+    for (kind, depth, width), (run, rates) in zip(sizes, trained, strict=True):
+        members = zip(run.rows, run.losses, strict=True)
+        students += [student_of(kind.name, depth, row, curve) for row, curve in members]
+        broke += [f"{kind.name}, {depth} × {width}, at {rate:g}" for rate in rates]
+    runs, seeds = tuple(run for run, _ in trained), setting.count(plan.seeds)
+    return Comparison(plan.task, tuple(students), runs, seeds, tuple(broke))
+
+
+def student_of(architecture: str, depth: int, row: Json, curve: np.ndarray) -> TrainedStudent:
+    """Return a member of a run; its training loss is the mean over the last hundredth."""
+    columns = "width", "seed", "learning_rate", "parameters", "loss"
+    width, seed, rate, parameters, loss = (row[name] for name in columns)
+    losses = finite_or_none(hundredths(curve)[-1]), loss, row.get("validation_loss", loss)
+    return TrainedStudent(architecture, depth, width, seed, rate, parameters, *losses)
+
+
+class Misfit(Exception):
+    """Why a result is not used, as the end of a sentence."""
+
+
+def read_comparison(plan: ComparisonPlan, setting: Setting) -> Comparison | None:
+    """Read the comparison of a plan from the folder of results.
+
+    None if there is none, if the same command runs it anew, or if it does not fit the plan; the
+    log says why it does not fit.
+    """
+    folder = setting.folder / plan.name
+    if plan.name in setting.anew or not (folder / RESULT).exists():
+        return None
+    try:
+        return fitting(folder, plan, setting)
+    except Misfit as why:
+        text = "%s is not used, because %s; training instead"
+        logging.getLogger("underhood").warning(text, folder / RESULT, why)
+        return None
+
+
+def fitting(folder: Path, plan: ComparisonPlan, setting: Setting) -> Comparison:
+    """Read the comparison in a folder; raise Misfit if it is not what the plan asks for."""
+    result = finished_result(folder / RESULT)
+    if result is None:
+        raise Misfit("it is damaged, or of a newer version")
+    origin = result["provenance"]
+    if result["scale"] != setting.scale or origin.get("steps") != plan.recipe.steps:
+        raise Misfit(f"it is at {result['scale']} scale, with {origin.get('steps')} updates")
+    seeds, training = setting.count(plan.seeds), origin.get("training")
+    try:
+        students = students_in(read_tensors(folder / ARRAYS).arrays)
+        identities = [(s.architecture, s.depth, s.width, s.seed) for s in students]
+        rates = {student.rate for student in students}
+    except (OSError, LookupError, TypeError, ValueError):
+        raise Misfit("its arrays are not those of a comparison") from None
+    if identities != planned_students(plan, seeds) or not rates <= set(plan.rates):
+        raise Misfit(f"it is of other students, sizes or rates ({seeds} seeds are wanted)")
+    read = {"experiment": folder.name, "commit": origin.get("commit"), "training": training}
+    comparison = Comparison(plan.task, students, (), seeds, read=read)
+    if not isinstance(training, list) or not same_rows(comparison.rows(), result["rows"]):
+        raise Misfit("its arrays say other than its rows")
+    return comparison
+
+
+def same_rows(rows: list[Json], stored: list[Json]) -> bool:
+    """Tell whether a result's table says what its arrays say."""
+
+    def same(ours: object, theirs: object) -> bool:
+        if isinstance(ours, float) and isinstance(theirs, float):
+            return math.isclose(ours, theirs, rel_tol=1e-9)
+        return ours == theirs
+
+    pairs = zip(rows, stored, strict=False)
+    return len(rows) == len(stored) and all(
+        name in theirs and same(ours[name], theirs[name]) for ours, theirs in pairs for name in ours
+    )
+
+
+def planned_students(plan: ComparisonPlan, seeds: int) -> list[tuple[str, int, int, int]]:
+    """Return architecture, depth, width and seed of every student of a plan, in order."""
+    return [
+        (architecture.name, depth, width, seed)
+        for architecture, depth, width in plan.sizes()
+        for seed in range(seeds)
+    ]
+
+
+def students_in(columns: dict[str, np.ndarray]) -> tuple[TrainedStudent, ...]:
+    lists = [columns[field.name].tolist() for field in fields(TrainedStudent)]
+    return tuple(
+        TrainedStudent(ARCHITECTURE_NAMES[place], *rest[:-3], *map(finite_or_none, rest[-3:]))
+        for place, *rest in zip(*lists, strict=True)
+    )

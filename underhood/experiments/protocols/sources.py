@@ -4,7 +4,18 @@ import jax
 import numpy as np
 
 from underhood.constructions import Construction
+from underhood.experiments.running import Setting
 from underhood.layers import GatedRNN, LinearAttention
+
+# d, and how many sources of each kind, by scale.
+SOURCES = {"smoke": (2, 2), "quick": (4, 20), "paper": (4, 100)}
+
+
+def random_sources(setting: Setting) -> tuple[list[GatedRNN], list[LinearAttention]]:
+    d, default = SOURCES[setting.scale]
+    seeds = range(setting.count(default))
+    networks = [random_gated_rnn(d, seed) for seed in seeds]
+    return networks, [random_teacher(d, seed) for seed in seeds]
 
 
 def random_teacher(d: int, seed: int) -> LinearAttention:

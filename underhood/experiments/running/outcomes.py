@@ -7,7 +7,7 @@ import numpy as np
 
 from underhood.common.files import Json
 from underhood.common.provenance import provenance
-from underhood.results.files import Number, Result
+from underhood.results.files import PAPERS, Number, Result
 from underhood.results.verdicts import NOT_JUDGED, overall
 from underhood.training import Run
 
@@ -47,7 +47,7 @@ def judge_outcome(
     numbers = outcome.numbers
     if scale == "smoke":
         numbers = [replace(number, verdict=NOT_JUDGED) for number in numbers]
-    parts = ("commit", "versions", "device", "seconds")
+    parts = ("commit", "source", "versions", "device", "seconds")
     training: list[Json] = [
         {**{name: run.provenance.get(name) for name in parts}, "students": len(run.rows)}
         for run in outcome.runs
@@ -60,6 +60,6 @@ def judge_outcome(
         "seconds": round(seconds, 2),
         "training": [*training, *outcome.earlier],
     }
-    verdict = overall(number.verdict for number in numbers)
+    verdict = overall(number.verdict for number in numbers if number.whose == PAPERS)
     texts = outcome.rows, outcome.notes
     return Result(experiment, scale, verdict, numbers, *texts, origin, outcome.arrays)

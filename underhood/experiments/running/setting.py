@@ -1,8 +1,9 @@
-"""What an experiment is asked for: scale, seeds, folder, engine and progress."""
+"""What an experiment is asked for: scale, seeds, folder, engine and progress; and its parts."""
 
+import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,14 +11,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from underhood.experiments.running.concurrency import Answer, side_by_side
-from underhood.layers import Layer
 from underhood.sweeps.engines import Engine, Local, Progress
 from underhood.sweeps.study import Study
-from underhood.tasks import Task
-from underhood.training import Recipe, Run
+from underhood.training import Run
 
 Item = TypeVar("Item")
+Name = TypeVar("Name")
+Answer = TypeVar("Answer")
+Locks = defaultdict[Path, threading.Lock]
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,7 @@ class Setting:
     tick: Progress
     engine: Engine = field(default_factory=Local)
     anew: frozenset[str] = frozenset()
-    locks: defaultdict[Path, threading.Lock] = field(
-        default_factory=lambda: defaultdict(threading.Lock)
-    )
+    locks: Locks = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def count(self, default: int) -> int:
         return default if self.seeds is None else self.seeds
@@ -62,11 +61,9 @@ class Setting:
         self.tick(1, 1)
 
     def each(self, parts: Sequence[tuple[float, Callable[["Setting"], Answer]]]) -> list[Answer]:
-        """Run the parts of an experiment and return their answers in order.
+        """Run parts, each a weight in the progress and a function; return their answers in order.
 
         Side by side if the engine is concurrent, else one after the other.
-
-        parts   pairs of a weight in the progress and a function
         """
         shares = np.array([weight for weight, _ in parts], float)
         shares /= max(shares.sum(), 1e-9)
@@ -79,35 +76,41 @@ class Setting:
 
             return replace(self, tick=tick)
 
-        calls = [partial(call, setting_of(place)) for place, (_, call) in enumerate(parts)]
-        if not self.engine.concurrent:
-            return [call() for call in calls]
-        answers = dict(side_by_side(dict(enumerate(calls))))
-        return [answers[place] for place in range(len(calls))]
+        calls = {place: partial(call, setting_of(place)) for place, (_, call) in enumerate(parts)}
+        ended = dict(answers(calls, concurrent=self.engine.concurrent))
+        return [ended[place] for place in calls]
 
-    def run_folder(self, name: str) -> Path:
-        """Return the folder of a training run, where it resumes and other experiments read it.
+    def train(self, name: str, study: Study) -> Run:
+        """Train the run of this name in a folder where it resumes and other experiments read it.
 
         A run that is finished with the same settings is loaded; delete the folder to train anew.
         """
         seeds = "" if self.seeds is None else f"_{self.seeds}_seeds"
-        return self.folder / "runs" / f"{name}_{self.scale}{seeds}"
-
-    def train(
-        self,
-        name: str,
-        make_student: Callable[..., Layer],
-        task: Task,
-        recipe: Recipe,
-        *,
-        widths: Iterable[int],
-        seeds: int,
-        key: int,
-        axes: Mapping[str, Iterable[float]] | None = None,
-    ) -> Run:
-        """Train the run of this name, or continue it, or read it if it is finished."""
-        students, axes = {"student": make_student}, dict(axes or {})
-        study = Study(task, students, recipe, tuple(widths), seeds, axes, key)
-        folder = self.run_folder(name)
+        folder = self.folder / "runs" / f"{name}_{self.scale}{seeds}"
         with self.locks[folder]:
             return self.engine.train(study, folder, self.tick)
+
+
+def answers(
+    calls: Mapping[Name, Callable[[], Answer]], *, concurrent: bool
+) -> Iterator[tuple[Name, Answer]]:
+    """Yield the name and the answer of every call, as they end; raise what a call raises."""
+    if not concurrent:
+        yield from ((name, call()) for name, call in calls.items())
+        return
+    ended: queue.SimpleQueue[tuple[Name, Answer | None, BaseException | None]] = queue.SimpleQueue()
+
+    def make(name: Name, call: Callable[[], Answer]) -> None:
+        try:
+            ended.put((name, call(), None))
+        except BaseException as error:
+            ended.put((name, None, error))
+
+    for name, call in calls.items():
+        # Daemons: Ctrl-C does not wait for an analysis to end.
+        threading.Thread(target=make, args=(name, call), name=str(name), daemon=True).start()
+    for _ in calls:
+        name, answer, error = ended.get()
+        if error is not None:
+            raise error
+        yield name, answer  # type: ignore[misc]
