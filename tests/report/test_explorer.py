@@ -20,7 +20,7 @@ from explorer_cases import (
 import underhood as uh
 from underhood.layers.base.layer import Layer
 from underhood.layers.base.recurrence import linear_recurrence
-from underhood.report import bundle
+from underhood.report import page as report_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("x64")]
 # Functions that the tests call themselves.
@@ -39,13 +39,13 @@ FORMS = {
 
 def page_text() -> str:
     """The assets in one page, as a report has them: one script and one style, known by hash."""
-    script = bundle.script("explorer.js")
+    script = report_page.script("explorer.js")
     script += "\nexplorer(document.getElementById('explorer'));"
     script += f"\nwindow.underTest = {{ {EXPOSED} }};"
     colours = "; ".join(f"--{name}: #{3 * str(number)}" for number, name in enumerate(COLOURS))
-    style = f":root {{ {colours} }} " + bundle.asset("explorer.css")
-    policy = f"default-src 'none'; script-src '{bundle.policy_hash(script)}'"
-    policy += f"; style-src '{bundle.policy_hash(style)}'"
+    style = f":root {{ {colours} }} " + report_page.asset("explorer.css")
+    policy = f"default-src 'none'; script-src '{report_page.policy_hash(script)}'"
+    policy += f"; style-src '{report_page.policy_hash(style)}'"
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Explorer</title>"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -130,7 +130,7 @@ def cases(shared):
 @eqx.filter_jit
 def streamed(layer: Layer, xs: jax.Array) -> tuple[jax.Array, jax.Array]:
     """States and outputs of the Python layer."""
-    return linear_recurrence(jnp.asarray(layer.decay), layer.gate_in(xs)), layer(xs)
+    return linear_recurrence(jnp.asarray(layer.decay), layer.write(xs)), layer(xs)
 
 
 def sizes_of(built: uh.Construction) -> dict[str, int]:

@@ -6,6 +6,7 @@ import shutil
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import safetensors.numpy
 from result_files import COMMITTED
 
 from underhood.report.build import build
@@ -21,11 +22,12 @@ from underhood.report.charts import (
     alt_text,
     encode_chart,
 )
+from underhood.report.curves import comparison_charts, stages_charts
 from underhood.report.drawing import FORMATS, draw, lay_out
 from underhood.report.figures import figure_of
 from underhood.report.page import script_json
-from underhood.report.weights import merging_pictures
-from underhood.results.files import find
+from underhood.report.weights import blocks_charts, merging_pictures, story_of
+from underhood.results.files import ARRAYS, find, read_result
 
 
 def test_kernels_that_merge_are_shown_in_one_unit() -> None:
@@ -45,6 +47,71 @@ def test_kernels_that_merge_are_shown_in_one_unit() -> None:
         np.testing.assert_allclose(kernel, factor * product)
     # The strongest has weight 1, or −1 if the other sign was picked as the direction.
     np.testing.assert_allclose(np.abs(together), np.abs((2 + 0.5 + 3) * product))
+
+
+def stored(name: str, scale: str = "quick") -> tuple[dict[str, np.ndarray], dict]:
+    """The arrays and the contents of a committed result."""
+    folder = COMMITTED[scale] / name
+    return safetensors.numpy.load_file(folder / ARRAYS), read_result(folder / "result.json")
+
+
+def test_the_story_counts_what_it_shows() -> None:
+    arrays, _ = stored("figure2")
+    random = {
+        key.replace("trained", "untrained"): arrays[key] for key in arrays if "trained/" in key
+    }
+    steps = story_of(arrays | random)
+    assert [step.pictures.title.split(":")[0] for step in steps] == [
+        "Untrained",
+        "Trained",
+        "Pruned",
+        "The attention in them",
+    ]
+    assert "14 neurons of the polished and reduced network" in steps[-1].sentence
+    # Without the reduced network the memory was read from the pruned one, and nothing else is said.
+    left = {key: array for key, array in arrays.items() if not key.startswith("reduced/")}
+    kept = len(arrays["pruned/nu"])
+    assert f"from the {kept} neurons. The" in story_of(left)[-1].sentence
+    spoilt = arrays | {"memory/neurons": 2 * arrays["memory/attention"]}
+    assert "difference is 1e+00 of the largest entry" in story_of(spoilt)[-1].sentence
+    assert story_of({"memory/tokens": arrays["memory/tokens"]}) == ()
+
+
+def test_other_readings_of_weight_decay_stand_beside_the_judged_one() -> None:
+    arrays, result = stored("figure2")
+    assert "weight decay" not in " ".join(chart.title for chart in blocks_charts(arrays, result))
+    other = {
+        key.replace("trained", "optax"): array
+        for key, array in arrays.items()
+        if key.startswith("trained/")
+    }
+    (beside,) = (
+        chart for chart in blocks_charts(arrays | other, result) if "weight decay" in chart.title
+    )
+    assert [panel.title for panel in beside.panels] == ["judged", "optax"]
+    np.testing.assert_array_equal(beside.panels[0].values, beside.panels[1].values)
+
+
+def test_one_width_shows_architectures_side_by_side_and_several_show_curves() -> None:
+    titles = {}
+    for scale in COMMITTED:
+        arrays, result = stored("figure4a", scale)
+        first = comparison_charts(arrays, result)[0]
+        titles[scale] = first.title
+        if scale == "quick":
+            shown_at = {curve.name: first.x.names[int(curve.x[0])] for curve in first.series}
+            assert len(shown_at) == len(result["rows"])
+            assert all(name.split(", 2 layers")[0] == at for name, at in shown_at.items())
+    assert titles == {"quick": "At width 16", "paper": "Against width"}
+
+
+def test_table1_shows_the_numbers_that_its_rows_hold() -> None:
+    arrays, result = stored("table1")
+    more = {"name": "loss, polished", "value": 1.0, "paper": 2.0, "verdict": "better"}
+    plot = stages_charts(arrays, result | {"numbers": [*result["numbers"], more]})[0]
+    assert [curve.name for curve in plot.series] == [
+        curve.name for curve in stages_charts(arrays, result)[0].series
+    ]
 
 
 def test_figures_come_in_three_formats_and_repeat_to_the_byte(tmp_path) -> None:

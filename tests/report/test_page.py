@@ -8,6 +8,8 @@ import pytest
 from explorer_cases import attention_of
 from result_files import COMMITTED, ROOT, page_of, put
 
+from underhood.common.decay import decay_from_nu, kinds
+from underhood.common.tensors import read_tensors
 from underhood.experiments.registry import EXPERIMENTS
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("x64")]
@@ -26,7 +28,7 @@ DRAWN = """() => [...document.querySelectorAll("[data-chart]")].map((place) => {
     const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
     return data.some((value, i) => i % 4 === 3 && value > 0);
   });
-  return { claim: place.closest("section").dataset.claim, marks: marks + inked.length };
+  return { claim: place.closest("section")?.dataset.claim, marks: marks + inked.length };
 })"""
 
 
@@ -74,12 +76,31 @@ def chart(page, claim: str, place: int = 0):
 def test_every_section_is_there_and_every_chart_is_drawn(page) -> None:
     drawn = page.evaluate(DRAWN)
     assert [chart for chart in drawn if not chart["marks"]] == []
-    assert {chart["claim"] for chart in drawn} == set(EXPERIMENTS)
+    assert {chart["claim"] for chart in drawn if chart.get("claim")} == set(EXPERIMENTS)
     for name in EXPERIMENTS:
         section = page.locator(f"section[data-claim={name}]")
         assert section.locator(".claimed").is_visible()
         assert section.locator(".verdict").first.is_visible()
         assert f"underhood reproduce {name} --scale quick" in section.text_content()
+
+
+def test_the_first_screen_tells_the_story_and_then_the_tally(page) -> None:
+    steps = page.locator(".story .step")
+    # What is said is counted in the weights that are shown.
+    arrays = read_tensors(COMMITTED["quick"] / "figure2" / "arrays.safetensors").arrays
+    decay = decay_from_nu(arrays["pruned/nu"])
+    count, memory = len(decay), int(np.sum(kinds(decay) == "memory"))
+    assert [steps.nth(i).locator("figcaption").text_content() for i in range(steps.count())] == [
+        "Untrained: 100 neurons",
+        "Trained: 100 neurons",
+        f"Pruned: {count} neurons",
+        "The attention in them",
+    ]
+    said = f"Of the {count} neurons that pruning keeps, {memory} never forget"
+    assert said in steps.nth(2).text_content()
+    lowest = max(steps.nth(i).bounding_box()["y"] for i in range(steps.count()))
+    tally = page.locator(".totals").bounding_box()
+    assert lowest < tally["y"] and tally["y"] + tally["height"] < 900
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

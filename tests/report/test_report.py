@@ -10,18 +10,21 @@ import safetensors.numpy
 from result_files import COMMITTED, page_of, put, result
 
 from underhood.cli.entry import main
+from underhood.cli.printing import VERDICT_STYLES, console, summary_table, verdict_table
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.registry import EXPERIMENTS
-from underhood.report import bundle
-from underhood.report.architectures import COLOURS
-from underhood.report.charts import PALETTE
-from underhood.report.figures import FIGURES
-from underhood.report.page import SIGNS, deciding, script_json, what_we_found
-from underhood.report.terminal import VERDICT_STYLES
+from underhood.report import page as report_page
+from underhood.report.charts import PALETTE, share_lists
+from underhood.report.curves import COLOURS
+from underhood.report.figures import CAPTIONS, FIGURES
+from underhood.report.page import SIGNS, script_json
+from underhood.report.tallies import deciding, tally_of_ours, what_we_found
 from underhood.results.architectures import ARCHITECTURE_NAMES
 from underhood.results.claims import CLAIMS
-from underhood.results.files import FORMAT
+from underhood.results.files import FORMAT, find
 
+# Students at paper scale keep all 100 neurons in the files as they are, at every stage.
+LARGEST = {"quick": 1_000_000, "paper": 2_000_000}
 TABLE3 = json.loads((COMMITTED["paper"] / "table3/result.json").read_text())
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{ 7*7 }}"
 
@@ -50,6 +53,7 @@ class Reader(HTMLParser):
 
 def test_claims_figures_architectures_and_verdicts_agree_with_the_experiments() -> None:
     assert [claim.name for claim in CLAIMS] == list(FIGURES) == list(EXPERIMENTS)
+    assert set(CAPTIONS) == set(FIGURES)
     assert tuple(architecture.name for architecture in ARCHITECTURES) == ARCHITECTURE_NAMES
     assert len(COLOURS) == len(ARCHITECTURE_NAMES)
     assert set(SIGNS) == set(VERDICT_STYLES)
@@ -57,7 +61,7 @@ def test_claims_figures_architectures_and_verdicts_agree_with_the_experiments() 
 
 
 def test_scripts_define_every_name_once_and_build_no_markup_from_strings() -> None:
-    text = bundle.script()
+    text = report_page.script()
     names = re.findall(r"^(?:async )?(?:function\*?|class|const|let) (\w+)", text, re.M)
     assert len(names) > 50
     assert sorted(names) == sorted(set(names))
@@ -72,11 +76,11 @@ def test_scripts_define_every_name_once_and_build_no_markup_from_strings() -> No
 @pytest.mark.parametrize("scale", COMMITTED)
 def test_the_committed_results_make_a_whole_page_that_leads_nowhere(scale: str, tmp_path) -> None:
     text = page_of(COMMITTED[scale], tmp_path / "report.html")
-    assert len(text.encode()) < 3_000_000
+    assert len(text.encode()) < LARGEST[scale]
     read = Reader(text)
     claims = [tag["data-claim"] for tag in read.all("section") if "data-claim" in tag]
     assert claims == list(EXPERIMENTS)
-    charts = json.loads(re.search(r'id="charts">(.*?)</script>', text, re.S)[1])
+    charts = json.loads(re.search(r'id="charts">(.*?)</script>', text, re.S)[1])["charts"]
     places = [int(tag["data-chart"]) for tag in read.all("div") if "data-chart" in tag]
     assert places == list(range(len(charts)))
     assert len(charts) >= len(EXPERIMENTS)
@@ -89,7 +93,7 @@ def test_the_committed_results_make_a_whole_page_that_leads_nowhere(scale: str, 
         assert "src" not in attributes
         assert attributes.get("href", "#").startswith("#")
         assert not [name for name in attributes if name.startswith("on") or name == "style"]
-    assert not re.search(r"@import|url\((?!#)", bundle.style())
+    assert not re.search(r"@import|url\((?!#)", report_page.style())
 
 
 def test_verdicts_lead_to_sections_and_the_policy_allows_the_page_s_script_alone(tmp_path) -> None:
@@ -103,8 +107,8 @@ def test_verdicts_lead_to_sections_and_the_policy_allows_the_page_s_script_alone
     policy = policies["Content-Security-Policy"]
     inline = re.search(r'<script type="module">(.*?)</script>', text, re.S)[1]
     styles = re.search(r"<style>(.*?)</style>", text, re.S)[1]
-    assert f"script-src '{bundle.policy_hash(inline)}'" in policy
-    assert f"style-src '{bundle.policy_hash(styles)}'" in policy
+    assert f"script-src '{report_page.policy_hash(inline)}'" in policy
+    assert f"style-src '{report_page.policy_hash(styles)}'" in policy
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
 
@@ -230,8 +234,15 @@ def test_the_page_tells_what_holds_and_what_does_not() -> None:
     names = {"a": "better", "b": "reproduced", "c": "differs", "d": "refuted", "e": "not judged"}
     numbers = [{"name": name, "verdict": verdict} for name, verdict in names.items()]
     text = what_we_found({"numbers": numbers})
-    assert text == "2 of 4 judged numbers hold; differs: c; refuted: d; 1 not judged."
+    assert text == "2 of 4 judged numbers of the paper hold; differs: c; refuted: d; 1 not judged."
     assert "Nothing was judged" in what_we_found({"numbers": numbers[-1:]})
+    ours = [number | {"whose": "ours"} for number in numbers]
+    assert tally_of_ours(ours) == "Ours: 2 hold, 2 do not hold, 1 not judged."
+    text = what_we_found({"numbers": [numbers[1], *ours, SHOWN_NUMBER]})
+    assert text == (
+        "1 of 1 judged numbers of the paper hold. "
+        "Ours: 2 hold, 2 do not hold, 1 not judged, 1 shown without a verdict."
+    )
 
 
 def test_the_deciding_number_is_the_first_of_the_worst_that_the_paper_has() -> None:
@@ -244,6 +255,74 @@ def test_the_deciding_number_is_the_first_of_the_worst_that_the_paper_has() -> N
     assert deciding({"verdict": "differs", "numbers": numbers[:2]})["name"] == "b"
     assert deciding({"verdict": "refuted", "numbers": numbers})["name"] == "a"
     assert deciding({"verdict": "refuted", "numbers": []}) is None
+    # A number of ours decides nothing, whatever its verdict.
+    ours = numbers[1] | {"whose": "ours", "paper": 3}
+    assert deciding({"verdict": "differs", "numbers": [ours, *numbers]})["name"] == "c"
+    assert deciding({"verdict": "not run", "numbers": [ours]}) is None
+
+
+SHOWN_NUMBER = {"name": "untrained", "value": 0.25, "paper": None, "seeds": 4, "whose": "ours"}
+SHOWN_NUMBER |= {"rule": "shown, not judged", "verdict": "not judged"}
+
+
+def both_kinds() -> dict:
+    """A result with numbers of the paper and of ours, which stand first in the file."""
+    contents = result()
+    (loss,) = contents["numbers"]
+    ours = loss | {"name": "polished", "verdict": "differs", "whose": "ours"}
+    return contents | {"numbers": [SHOWN_NUMBER, ours, loss | {"whose": "paper"}]}
+
+
+def test_the_page_parts_the_paper_s_numbers_from_ours(tmp_path) -> None:
+    text = page_of(put(tmp_path, "table1", both_kinds()), tmp_path / "report.html")
+    totals = re.search(r'<p class="totals">(.*?)</p>', text, re.S)[1]
+    assert "1 reproduced" in totals and "14 not run" in totals and "differs" not in totals
+    second = re.search(r'<p class="totals-ours[^>]*>(.*?)</p>', text, re.S)[1]
+    assert second.startswith("Ours: 1 do not hold, 1 shown without a verdict.")
+    numbers = re.search(r'<details class="numbers".*?</details>', text, re.S)[0]
+    papers, ours = re.findall(r'<tbody data-whose="(\w+)">(.*?)</tbody>', numbers, re.S)
+    assert (papers[0], ours[0]) == ("paper", "ours")
+    assert ">loss<" in papers[1] and "✓</span> reproduced" in papers[1]
+    assert "Beside the paper: ours" in ours[1] and "Beside the paper" not in papers[1]
+    _, _, untrained, polished = re.split("<tr", ours[1])
+    assert ">polished<" in polished and 'data-verdict="differs"' in polished
+    assert "does not hold" in polished
+    assert ">untrained<" in untrained and "shown, not judged" in untrained
+    assert "data-verdict" not in untrained
+
+
+def test_a_page_without_numbers_of_ours_does_not_speak_of_them(tmp_path) -> None:
+    text = page_of(put(tmp_path, "table1", result()), tmp_path / "report.html")
+    assert 'class="totals-ours' not in text and "Beside the paper" not in text
+
+
+def test_the_terminal_parts_the_paper_s_numbers_from_ours(tmp_path, capsys) -> None:
+    read = find(put(tmp_path, "table1", both_kinds())).results
+    console().print(verdict_table(read), summary_table(read, ["table1", "table2"]))
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    names = ("loss", "beside the paper: ours", "polished", "untrained")
+    at = {
+        name: next(i for i, line in enumerate(lines) if re.search(rf"(^|  ){name}( |$)", line))
+        for name in names
+    }
+    assert at["loss"] < at["beside the paper: ours"] < at["untrained"] < at["polished"]
+    assert lines[at["loss"]].endswith("reproduced")
+    assert lines[at["polished"]].endswith("does not hold")
+    assert lines[at["untrained"]].endswith("4")
+    summary = next(line for line in lines if line.startswith("table1") and "1 reproduced" in line)
+    assert summary.endswith("1 shown, 1 does not hold")
+    total = next(line for line in lines if line.startswith("in total"))
+    assert "claims: 1 reproduced, 1 not run" in total
+
+
+def test_long_lists_that_repeat_are_sent_once() -> None:
+    steps, short = list(range(30)), [1, 2]
+    charts = [{"x": steps, "y": [0.5] * 30, "z": short}, {"deep": [{"x": steps, "z": short}]}]
+    sent = share_lists(charts)
+    assert sent["shared"] == [steps]
+    place = {"shared": 0}
+    assert sent["charts"][0] == {"x": place, "y": [0.5] * 30, "z": short}
+    assert sent["charts"][1] == {"deep": [{"x": place, "z": short}]}
 
 
 # The command.
@@ -254,8 +333,8 @@ WRONG = {
     "report {folder} -o {folder}": "is a folder, or lies in one that does not exist",
     "report {folder} -o {folder}/absent/page.html": "lies in one that does not exist",
     "report {folder} -o {file}": "is not a report",
-    "report {folder} --figuers": "did you mean --figures?",
-    "report {folder} --no-figurs": "did you mean --no-figures?",
+    "report {folder} --figuers": "Did you mean '--figures'?",
+    "report {folder} --no-figurs": "Did you mean '--no-figures'?",
     "report {folder}/reverse": "it is one result; did you mean",
 }
 

@@ -39,15 +39,15 @@ def build(
     figures: dict[str, Figure] = {}
     without: dict[str, str] = {}
     drawn: list[Path] = []
-    for entry in results.entries:
-        name = entry.result["experiment"]
+    for folder, result in results.entries.items():
+        name = result["experiment"]
         try:
-            figure = figure_of(entry.folder, entry.result)
-            if for_print and (renew is None or (name in renew and outdated(entry.folder))):
-                apart = output.parent / f"{output.stem}_figures" / entry.folder.name
-                folder = entry.folder if beside else apart
-                folder.mkdir(parents=True, exist_ok=True)
-                drawn += draw(folder, figure, f"{name} ({entry.result['scale']} scale)")
+            figure = figure_of(folder, result)
+            if for_print and (renew is None or (name in renew and outdated(folder))):
+                apart = output.parent / f"{output.stem}_figures" / folder.name
+                target = folder if beside else apart
+                target.mkdir(parents=True, exist_ok=True)
+                drawn += draw(target, figure, f"{name} ({result['scale']} scale)")
             figures[name] = figure
         except NoFigure as reason:
             without[name] = str(reason)

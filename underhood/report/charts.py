@@ -8,7 +8,10 @@ Colours are numbers into one palette that colour-blind readers tell apart; dashe
 the same again.
 """
 
+import json
+from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +20,8 @@ from underhood.common.files import Json
 # Okabe and Ito's colours, without the yellow that white paper swallows.
 PALETTE = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777")
 Groups = tuple[tuple[str, int], ...]
+# Shorter lists are sent again wherever they occur.
+SHARED_FROM = 20
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ class Film:
 
 
 Chart = Plot | Matrices | Film
+Charts = tuple[Chart, ...]
 
 
 class NoFigure(Exception):
@@ -103,11 +109,23 @@ class NoFigure(Exception):
 
 
 @dataclass(frozen=True)
-class Figure:
-    """The charts of a claim and what to see in them."""
+class StoryStep:
+    """A step of the story that opens the page: pictures, and a sentence about them."""
 
-    charts: tuple[Chart, ...]
+    pictures: Matrices
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The charts of a claim and what to see in them.
+
+    story  what the page opens with, if this figure tells it
+    """
+
+    charts: Charts
     caption: str
+    story: tuple[StoryStep, ...] = ()
 
 
 def alt_text(chart: Chart) -> str:
@@ -164,6 +182,42 @@ def encode_chart(chart: Chart) -> Json:
 def encode_matrix(matrix: Matrix) -> Json:
     values = short_numbers(matrix.values, 3)
     return {**vars(matrix), "shape": list(matrix.values.shape), "values": values}
+
+
+def share_lists(charts: list[Json]) -> Json:
+    """Return the charts with every long list that occurs twice written once.
+
+    A repeated list becomes {"shared": place}: its place in the list `shared`.
+    """
+    counts: Counter[str] = Counter()
+    places: dict[str, int] = {}
+    shared: list[list[float]] = []
+
+    def name_of(value: Any) -> str:  # Any: a part of nested lists and dicts, as JSON has them
+        """Return the text of a long list; empty for anything else."""
+        return json.dumps(value) if isinstance(value, list) and len(value) >= SHARED_FROM else ""
+
+    def count(value: Any) -> None:  # Any: as above
+        counts[name_of(value)] += 1
+        for part in value.values() if isinstance(value, dict) else value:
+            if isinstance(part, dict | list):
+                count(part)
+
+    def replaced(value: Any) -> Any:  # Any: as above
+        if isinstance(value, dict):
+            return {name: replaced(part) for name, part in value.items()}
+        if not isinstance(value, list):
+            return value
+        name = name_of(value)
+        if not name or counts[name] < 2:
+            return [replaced(part) for part in value]
+        if name not in places:
+            places[name] = len(shared)
+            shared.append(value)
+        return {"shared": places[name]}
+
+    count(charts)
+    return {"charts": replaced(charts), "shared": shared}
 
 
 def short_numbers(values: np.ndarray, digits: int = 5) -> list[float | int | None]:

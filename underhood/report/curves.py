@@ -1,20 +1,27 @@
-"""Figures made of curves: losses, λ, sizes, coefficients."""
+"""Figures made of curves and points: losses, λ, sizes, architectures, coefficients, errors."""
 
+import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from underhood.common.files import Json
-from underhood.report.charts import Axis, Figure, Line, Plot, Series
+from underhood.report.charts import Axis, Charts, Line, Plot, Series
+from underhood.results.architectures import ARCHITECTURE_NAMES
 
 Arrays = dict[str, np.ndarray]
 # Name, colour, and whether it is dashed.
 Look = tuple[str, int, bool]
 
 POINTS = 150
+# On a logarithmic axis an error of zero is shown as this.
+LEAST_ERROR = 1e-17
+# By architecture; two layers have the same colour, dashed.
+COLOURS = (0, 7, 3, 1, 4, 2, 6)
+ERROR = Axis("error / largest output", log=True)
 # What table1's numbers are called in figures.
 NUMBER_LABELS = {
-    "loss": "loss",
     "score_kv": "1 − R² of key-values",
     "score_q": "1 − R² of queries",
     "polynomial_distance": "distance of polynomials",
@@ -50,7 +57,6 @@ def training_plot(
 
 
 def loss_curves(arrays: Arrays) -> Plot:
-    """Plot training loss against updates, a line for every seed."""
     looks = ((f"seed {seed}", seed % 8, seed >= 8) for seed in range(len(arrays["losses"])))
     return training_plot(arrays["steps"], arrays["losses"], looks)
 
@@ -65,13 +71,15 @@ def spectrum(decay: np.ndarray) -> Plot:
     return Plot("Where λ ended", Axis("neuron, sorted by λ"), Axis("λ"), series)
 
 
-def stages_figure(arrays: Arrays, result: Json) -> Figure:
+def stages_charts(arrays: Arrays, result: Json) -> Charts:
     """Show table1: the four numbers stage by stage, the losses, and λ."""
     rows = result["rows"]
     stages = tuple(dict.fromkeys(str(row["stage"]) for row in rows))
     x = np.arange(len(stages))
     series = []
-    for colour, number in enumerate(result["numbers"]):
+    measured = {name for row in rows for name in row}
+    numbers = [number for number in result["numbers"] if number["name"] in measured]
+    for colour, number in enumerate(numbers):
         name, paper = number["name"], number.get("paper")
         groups = [
             [row[name] for row in rows if row["stage"] == stage and row.get(name) is not None]
@@ -84,15 +92,10 @@ def stages_figure(arrays: Arrays, result: Json) -> Figure:
             series.append(Series(f"{label}, paper", x, level, colour=colour, dashed=True))
     axes = Axis("stage", names=stages), Axis("value, lower is better", log=True)
     plot = Plot("The paper's four numbers at every stage", *axes, tuple(series))
-    return Figure(
-        (plot, loss_curves(arrays), spectrum(arrays["decay"])),
-        "Medians over students, with the range from lowest to highest. Dashed: the paper's "
-        "numbers. Below: training losses, and λ after training; a neuron with λ = 1 never "
-        "forgets, one with λ = 0 holds the present token only.",
-    )
+    return (plot, loss_curves(arrays), spectrum(arrays["decay"]))
 
 
-def sizes_figure(arrays: Arrays, result: Json) -> Figure:
+def sizes_charts(arrays: Arrays, result: Json) -> Charts:
     """Show figure3: loss against size along both axes, and the training losses."""
     size, excess, predicted = arrays["sizes"], arrays["excess"], arrays["predicted"]
     together = size[:, 0] == size[:, 1]
@@ -119,25 +122,84 @@ def sizes_figure(arrays: Arrays, result: Json) -> Figure:
     ]
     seeds = len(arrays["losses"]) // len(size)
     of_students = (look for look in looks for _ in range(seeds))
-    return Figure(
-        (*plots, training_plot(arrays["steps"], arrays["losses"], of_students)),
-        "Every point is a student. To the left of the first vertical line, theory allows no exact "
-        "solution; the paper says that around the second one every student has found it. Excesses "
-        "below 1e-12 are noise of the evaluation and shown as 1e-12.",
+    return (*plots, training_plot(arrays["steps"], arrays["losses"], of_students))
+
+
+def label_of(place: int, depth: int) -> str:
+    return ARCHITECTURE_NAMES[place] + ("" if depth == 1 else f", {depth} layers")
+
+
+def quartile_plot(arrays: Arrays, against: str, measure: str, title: str) -> Plot:
+    series = []
+    for place, colour in enumerate(COLOURS):
+        for depth in (1, 2):
+            which = (arrays["architecture"] == place) & (arrays["depth"] == depth)
+            which &= np.isfinite(arrays[measure])
+            counts = np.unique(arrays[against][which])
+            if not counts.size:
+                continue
+            losses = [arrays[measure][which & (arrays[against] == count)] for count in counts]
+            quartiles = [np.quantile(values, (0.25, 0.5, 0.75)) for values in losses]
+            low, middle, high = np.transpose(quartiles)
+            # A band needs neighbours; a single width shows its quartiles as a bar.
+            mark = "both" if len(counts) > 1 else "points"
+            label = label_of(place, depth)
+            series.append(Series(label, counts, middle, low, high, mark, colour, depth == 2))
+    lines: tuple[Line, ...] = ()
+    if "gradient_step" in arrays and measure == "validation":
+        lines = (Line("one gradient step", float(np.ravel(arrays["gradient_step"])[0])),)
+    axes = Axis(against, log=True), Axis(f"{measure} loss", log=True)
+    return Plot(title, *axes, tuple(series), lines)
+
+
+def one_width_plot(arrays: Arrays, measure: str) -> Plot:
+    """Plot architectures side by side, where all students have one width."""
+    width = int(np.max(arrays["width"]))
+    plot = quartile_plot(arrays, "width", measure, f"At width {width}")
+    present = np.unique(arrays["architecture"][np.isfinite(arrays[measure])]).tolist()
+    names = tuple(ARCHITECTURE_NAMES[place] for place in present)
+    labels = {label_of(place, depth): x for x, place in enumerate(present) for depth in (1, 2)}
+    series = tuple(
+        replace(curve, x=np.full(len(curve.y), labels[curve.name])) for curve in plot.series
     )
+    return replace(plot, x=Axis("architecture", names=names), series=series)
+
+
+def comparison_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show figure4a or figure4b: one task, all architectures."""
+    depths, widths = arrays["depth"], arrays["width"]
+    widest = widths == [np.max(widths[depths == depth]) for depth in depths]
+    students = zip(arrays["architecture"][widest].tolist(), depths[widest].tolist(), strict=True)
+    looks = [(label_of(place, depth), COLOURS[place], depth == 2) for place, depth in students]
+    curves, more = arrays["curves"][widest], " of the largest width"
+    by_width = quartile_plot(arrays, "width", "validation", "Against width")
+    return (
+        by_width if np.ptp(widths) else one_width_plot(arrays, "validation"),
+        quartile_plot(arrays, "parameters", "validation", "Against parameters"),
+        training_plot(arrays["curve_steps"], curves, looks, more, faint=True),
+    )
+
+
+def both_tasks_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show figure6: both tasks, training and validation."""
+    plots = []
+    for task in ("teacher-student", "regression"):
+        # A name of the other task stays as it is, and no plot asks for it.
+        columns = {name.removeprefix(f"{task}/"): array for name, array in arrays.items()}
+        for measure in ("training", "validation"):
+            title = f"{task.capitalize()}, {measure}"
+            plots.append(quartile_plot(columns, "parameters", measure, title))
+    return tuple(plots)
 
 
 def monomial(powers: np.ndarray, half: int) -> str:
     """Return x₁²y₁ in letters that every font has; the first `half` powers are those of x."""
-    parts = []
-    for i, power in enumerate(powers):
-        name = f"x{i + 1}" if i < half else f"y{i - half + 1}"
-        if power:
-            parts.append(name if power == 1 else f"{name}^{int(power)}")
-    return " ".join(parts) or "1"
+    names = (f"x{i + 1}" if i < half else f"y{i - half + 1}" for i in range(len(powers)))
+    parts = zip(names, powers, strict=True)
+    return " ".join(f"{name}^{int(p)}" if p > 1 else name for name, p in parts if p) or "1"
 
 
-def coefficients_figure(arrays: Arrays, result: Json) -> Figure:
+def coefficients_charts(arrays: Arrays, result: Json) -> Charts:
     """Show table2: learned coefficients beside those of one gradient step."""
     step, learned, powers = arrays["gradient_step"], arrays["coefficients"], arrays["powers"]
     largest = np.maximum(np.abs(step), np.abs(np.median(learned, axis=0)))
@@ -152,8 +214,55 @@ def coefficients_figure(arrays: Arrays, result: Json) -> Figure:
     )
     axes = Axis("monomial", names=names), Axis("coefficient")
     bars = Plot("The largest coefficients of the first output", *axes, series)
-    return Figure(
-        (bars, loss_curves(arrays), spectrum(arrays["decay"])),
-        "The polynomial that students compute on one token [x; y]: medians, with the range over "
-        "students, beside one optimal gradient step, whose only terms are the first three.",
+    return (bars, loss_curves(arrays), spectrum(arrays["decay"]))
+
+
+def layers_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show table3: the error of every construction on short and long sequences."""
+    rows = [row for row in result["rows"] if isinstance(row.get("error, T=32"), float)]
+    names = tuple(f"{row['network']} / {row['implements']}" for row in rows)
+    errors = {
+        f"{length} tokens": [float(row[f"error, T={length}"]) for row in rows]
+        for length in (32, 256)
+    }
+    title, x = "Largest error of the compiled network", "network / what it implements"
+    return (error_plot(title, Axis(x, names=names), errors, 1e-9),)
+
+
+def error_plot(title: str, x: Axis, errors: dict[str, list[float]], limit: float) -> Plot:
+    """Plot errors, by the name of their series, as points at 0, 1, 2, …"""
+    series = tuple(
+        Series(name, np.arange(len(ys)), np.maximum(ys, LEAST_ERROR), mark="points", colour=colour)
+        for colour, (name, ys) in enumerate(errors.items(), 1)
     )
+    return Plot(title, x, ERROR, series, (Line("limit", limit),))
+
+
+def lstm_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show lstm_weights: truncation falls with a power of ε, then rounding takes over."""
+    colours, series = itertools.cycle((1, 5, 3, 2, 6, 4)), []
+    for row, errors in zip(result["rows"], arrays["errors"], strict=True):
+        name, dashed = f"{row['table']}, order {row['order']}", "two" in str(row["table"])
+        y, colour = np.maximum(errors, LEAST_ERROR), next(colours)
+        series.append(Series(name, arrays["epsilon"], y, mark="both", colour=colour, dashed=dashed))
+    title = "Error against the scale of the small weights"
+    return (Plot(title, Axis("ε", log=True), ERROR, tuple(series)),)
+
+
+def reverse_charts(arrays: Arrays, result: Json) -> Charts:
+    names = {"linear RNN, one head": "linear", "gated RNN, two layers": "gated"}
+    errors = {label: arrays[name].tolist() for label, name in names.items()}
+    title = "Error of attention against the RNN it implements"
+    return (error_plot(title, Axis("network"), errors, 1e-12),)
+
+
+def parabola_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show optimal_step: loss against the step, and where three searches end."""
+    curve = Series("closed form", arrays["eta"], arrays["loss"])
+    searched = arrays["searched"]
+    bottom = np.full(len(searched), float(np.min(arrays["loss"])))
+    ends = Series("ends of gradient searches", searched, bottom, mark="points", colour=2)
+    steps = {str(row["by"]): float(row["η"]) for row in result["rows"]}
+    lines = tuple(Line(by, step, vertical=True) for by, step in steps.items())
+    plot = Plot("Loss of one gradient step", Axis("step η"), Axis("loss"), (curve, ends), lines[:2])
+    return (plot,)

@@ -17,27 +17,12 @@ from underhood.report.blocks import WIDTH, draw_pictures, tallest
 from underhood.report.charts import PALETTE, Chart, Figure, Film, NoFigure, Plot, Series
 
 if TYPE_CHECKING:
-    import matplotlib.figure
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis as AxisSide
+    from matplotlib.figure import Figure as PrintedPage, SubFigure
 
 FORMATS = ("pdf", "svg", "png")
-PRINT_STYLE: dict[Any, Any] = {
-    "font.size": 7,
-    "axes.titlesize": 7,
-    "axes.labelsize": 7,
-    "legend.fontsize": 6,
-    "xtick.labelsize": 6,
-    "ytick.labelsize": 6,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 0.9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    # Text stays text, so that it can be searched and set anew; identifiers repeat.
-    "svg.fonttype": "none",
-    "svg.hashsalt": "underhood",
-    "pdf.fonttype": 42,
-}
+STYLE_SHEET = Path(__file__).parent / "assets/print.mplstyle"
 # By colour, so that both say the same in every panel.
 MARKERS = ("o", "s", "^", "D", "v", "<", ">", "p")
 # No name of the program or day of the drawing, so that files change with their contents alone.
@@ -60,7 +45,7 @@ def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
     import matplotlib.pyplot as plt
 
     files = []
-    with plt.rc_context(PRINT_STYLE), warnings.catch_warnings():
+    with plt.rc_context(fname=STYLE_SHEET), warnings.catch_warnings():
         # About empty axes and the like; real problems are raised.
         warnings.simplefilter("ignore")
         try:
@@ -82,7 +67,7 @@ def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
     return paths
 
 
-def lay_out(figure: Figure, title: str) -> "matplotlib.figure.Figure":
+def lay_out(figure: Figure, title: str) -> "PrintedPage":
     """Draw plots in pairs, block pictures in rows of their own."""
     import matplotlib.pyplot as plt
 
@@ -122,7 +107,6 @@ def height_of(chart: Chart) -> float:
 
 
 def draw_plot(axis: "Axes", chart: Plot) -> None:
-    """Draw a plot with its bands and reference lines."""
     seen: set[str] = set()
     for series in chart.series:
         draw_series(axis, series, None if series.name in seen else series.name)
@@ -150,9 +134,7 @@ def draw_plot(axis: "Axes", chart: Plot) -> None:
         axis.set_xticks(range(len(names)), [textwrap.fill(name, 16) for name in names])
 
 
-def draw_legends(
-    band: "matplotlib.figure.SubFigure", axes: Sequence["Axes"], plots: list[Plot]
-) -> None:
+def draw_legends(band: "SubFigure", axes: Sequence["Axes"], plots: list[Plot]) -> None:
     """Draw legends below the plots; a single one for a row of plots with the same names."""
     named = [axis.get_legend_handles_labels() for axis in axes]
     same = len({tuple(labels) for _, labels in named}) == 1
@@ -186,7 +168,6 @@ def tick_text(value: float) -> str:
 
 
 def draw_series(axis: "Axes", series: Series, label: str | None) -> None:
-    """Draw a line, points or bars, and the band around them."""
     colour, x, y, low, high = PALETTE[series.colour], series.x, series.y, series.low, series.high
     if series.mark == "bars":
         axis.bar(x, y, color=colour, alpha=0.35, label=label)

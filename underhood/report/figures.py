@@ -1,34 +1,43 @@
-"""The figure of every claim, from its arrays and rows; a new experiment is a line here."""
+"""The figure of every claim, from its arrays and rows; a new experiment is a line here.
 
+Its caption is in `assets/captions.toml`.
+"""
+
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 from underhood.common.files import Json
 from underhood.common.tensors import read_tensors
-from underhood.report.architectures import both_tasks_figure, comparison_figure
-from underhood.report.charts import Figure, NoFigure, encode_chart
-from underhood.report.curves import Arrays, coefficients_figure, sizes_figure, stages_figure
-from underhood.report.errors import layers_figure, lstm_figure, parabola_figure, reverse_figure
-from underhood.report.weights import blocks_figure, recalled_figure, stored_figure
+from underhood.report import curves, weights
+from underhood.report.charts import Charts, Figure, NoFigure, encode_chart
+from underhood.report.page import asset
 from underhood.results.files import ARRAYS
 
-FIGURES: dict[str, Callable[[Arrays, Json], Figure]] = {
-    "table1": stages_figure,
-    "figure2": blocks_figure,
-    "figure3a": sizes_figure,
-    "figure3b": sizes_figure,
-    "figure3c": sizes_figure,
-    "figure4a": comparison_figure,
-    "figure4b": comparison_figure,
-    "figure6": both_tasks_figure,
-    "table2": coefficients_figure,
-    "table3": layers_figure,
-    "lstm_weights": lstm_figure,
-    "reverse": reverse_figure,
-    "optimal_step": parabola_figure,
-    "recall_gated": stored_figure,
-    "recall_side": recalled_figure,
+FIGURES: dict[str, Callable[[curves.Arrays, Json], Charts]] = {
+    "table1": curves.stages_charts,
+    "figure2": weights.blocks_charts,
+    "figure3a": curves.sizes_charts,
+    "figure3b": curves.sizes_charts,
+    "figure3c": curves.sizes_charts,
+    "figure4a": curves.comparison_charts,
+    "figure4b": curves.comparison_charts,
+    "figure6": curves.both_tasks_charts,
+    "table2": curves.coefficients_charts,
+    "table3": curves.layers_charts,
+    "lstm_weights": curves.lstm_charts,
+    "reverse": curves.reverse_charts,
+    "optimal_step": curves.parabola_charts,
+    "recall_gated": weights.stored_charts,
+    "recall_side": weights.recalled_charts,
 }
+CAPTIONS = {
+    name: caption["text"]
+    for caption in tomllib.loads(asset("captions.toml"))["caption"]
+    for name in caption["of"]
+}
+# The page opens with this figure's story.
+STORY_FROM = "figure2"
 # These are drawn from the rows of the result alone.
 WITHOUT_ARRAYS = ("table3",)
 
@@ -39,7 +48,7 @@ def figure_of(folder: Path, result: Json) -> Figure:
     if name not in FIGURES:
         raise NoFigure("no figure is known for it")
     source = folder / ARRAYS
-    arrays: Arrays = {}
+    arrays: curves.Arrays = {}
     if source.exists():
         try:
             arrays = read_tensors(source).arrays
@@ -52,7 +61,8 @@ def figure_of(folder: Path, result: Json) -> Figure:
         if declared.get(key, list(array.shape)) != list(array.shape):
             raise NoFigure(f"{source.name} has another shape of {key!r} than the result says")
     try:
-        figure = FIGURES[name](arrays, result)
+        story = weights.story_of(arrays) if name == STORY_FROM else ()
+        figure = Figure(FIGURES[name](arrays, result), CAPTIONS[name], story)
         # What cannot be sent to the page cannot be drawn either.
         for chart in figure.charts:
             encode_chart(chart)

@@ -1,27 +1,45 @@
 """One HTML page from result files: self-contained, offline, safe with any strings in them.
 
 The template escapes everything it is given; charts travel as JSON in which `<` cannot occur; and a
-Content-Security-Policy allows no script but the page's own.
+Content-Security-Policy allows no script but the page's own, by its hash.
+
+Scripts are ES modules that import one another by lines `import { name } from "./file.js";`. Here
+they are joined in the order of their imports, without those lines and without the word `export`. So
+top-level names must be unique over all files, which a test checks.
 """
 
+import base64
+import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
 import jinja2
 from jinja2.utils import markupsafe
 
 from underhood.common.files import Json
-from underhood.report.bundle import asset, policy, script, style
-from underhood.report.charts import Chart, Figure, alt_text, encode_chart, shortened
-from underhood.report.terminal import columns_of, number_text
+from underhood.report.charts import Chart, Figure, alt_text, encode_chart, share_lists
+from underhood.report.tallies import deciding, tally_of_ours, what_we_found
 from underhood.results.claims import CLAIMS, Claim
-from underhood.results.files import Results
-from underhood.results.verdicts import FAILS, HOLDS, NOT_JUDGED, NOT_RUN
+from underhood.results.files import (
+    OURS,
+    PAPERS,
+    Results,
+    columns_of,
+    number_text,
+    select_numbers,
+    verdict_words,
+)
+from underhood.results.verdicts import FAILS, HOLDS, NOT_RUN
 
 # How a verdict looks where colour is not enough.
 SIGNS = dict(zip((*HOLDS, *FAILS), "▲✓≠✗", strict=True))
 MARK = "<!-- underhood report -->"
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([a-z_]+\.js)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -59,68 +77,45 @@ def page_text(results: Results, figures: dict[str, Figure], without: dict[str, s
     without   why a claim has no figure
     """
     parts = parts_of(results, figures, without)
-    charts: list[Chart] = []
-    places: dict[str, range] = {}
-    for part in parts:
-        if part.figure:
-            places[part.claim.name] = range(len(charts), len(charts) + len(part.figure.charts))
-            charts += part.figure.charts
+    shown = [part.result for part in parts if part.result]
+    drawn = [part.figure for part in parts if part.figure]
+    story = next((figure.story for figure in drawn if figure.story), ())
+    # In the order in which the template places them.
+    charts: list[Chart] = [step.pictures for step in story]
+    charts += [chart for figure in drawn for chart in figure.charts]
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"shown": number_text, "described": alt_text}
-    encoded = script_json([encode_chart(chart) for chart in charts])
+    encoded = script_json(share_lists([encode_chart(chart) for chart in charts]))
     raw = {"mark": MARK, "style": style(), "script": script(), "charts": encoded}
     return environment.from_string(asset("page.html")).render(
         **{name: markupsafe.Markup(text) for name, text in raw.items()},
         policy=policy(),
-        drawn=charts,
-        places=places,
         parts=parts,
         signs=SIGNS,
         deciding=deciding,
         found=what_we_found,
+        story=story,
+        select_numbers=select_numbers,
+        whose=(PAPERS, OURS),
+        verdict_words=verdict_words,
+        ours=[number for result in shown for number in select_numbers(result, OURS)],
+        tally_of_ours=tally_of_ours,
         columns=columns_of,
         provenance=origin_of,
         totals=Counter(part.result["verdict"] if part.result else NOT_RUN for part in parts),
-        scales=sorted({part.result["scale"] for part in parts if part.result}),
+        scales=sorted({result["scale"] for result in shown}),
     )
 
 
-def script_json(value: list[Json]) -> str:
+def script_json(value: Json | list[Json]) -> str:
     """Return JSON that cannot end the script element it stands in."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def deciding(result: Json) -> Json | None:
-    """Return the number that a claim's verdict rests on.
-
-    The first number with that verdict, if possible one that the paper gives; else the first of all.
-    """
-    numbers = result["numbers"]
-    same = [number for number in numbers if number["verdict"] == result["verdict"]]
-    of_paper = [number for number in same if number["paper"] is not None]
-    return next(iter(of_paper or same or numbers), None)
-
-
-def what_we_found(result: Json) -> str:
-    """Return a sentence: how many numbers hold, and which do not."""
-    numbers = result["numbers"]
-    judged = [number for number in numbers if number["verdict"] not in (NOT_JUDGED, NOT_RUN)]
-    if not judged:
-        return "Nothing was judged: too few seeds or steps for a verdict."
-    holding = sum(number["verdict"] in HOLDS for number in judged)
-    text = f"{holding} of {len(judged)} judged numbers hold"
-    for verdict in FAILS:
-        names = [number["name"] for number in judged if number["verdict"] == verdict]
-        text += f"; {verdict}: {shortened(names, 6)}" if names else ""
-    left = len(numbers) - len(judged)
-    return text + (f"; {left} not judged." if left else ".")
-
-
 def origin_of(result: Json) -> list[tuple[str, str]]:
-    """Return where a result comes from, as pairs of words."""
     origin = result["provenance"]
     seeds, versions, training = (origin.get(name) for name in ("seeds", "versions", "training"))
     pairs = [
@@ -138,3 +133,40 @@ def origin_of(result: Json) -> list[tuple[str, str]]:
             words += [f"commit {run.get('commit')}"] if run.get("commit") else []
             pairs.append(("trained", ", ".join(str(word) for word in words if word)))
     return [(name, number_text(value)) for name, value in pairs if value not in (None, "")]
+
+
+def asset(name: str) -> str:
+    """Return the text of a file of `report/assets`."""
+    return files("underhood.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@cache
+def script(first: str = "page.js") -> str:
+    """Return one module with all that a file needs, each part after what it imports."""
+    parts: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        text = asset(name)
+        for needed in IMPORT.finditer(text):
+            if needed[2] not in parts:
+                add(needed[2])
+        parts[name] = EXPORT.sub("", IMPORT.sub("", text))
+
+    add(first)
+    return "\n".join(parts.values())
+
+
+@cache
+def style() -> str:
+    return "\n".join(map(asset, ("page.css", "explorer.css")))
+
+
+def policy_hash(text: str) -> str:
+    """Return the name of an inline script or style in a Content-Security-Policy."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def policy() -> str:
+    """Return a policy that allows no request, and no script or style but ours."""
+    ours = f"script-src '{policy_hash(script())}'; style-src '{policy_hash(style())}'"
+    return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"

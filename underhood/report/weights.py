@@ -1,15 +1,25 @@
 """Figures made of block pictures: weights with their roles, filling memory, matrices of recall."""
 
 import itertools
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
 from underhood.common.decay import decay_from_nu, kinds
 from underhood.common.files import Json
-from underhood.report.charts import Chart, Figure, Film, Groups, Matrices, Matrix
+from underhood.report.charts import Chart, Charts, Film, Groups, Matrices, Matrix, StoryStep
 from underhood.report.curves import Arrays, loss_curves
 
-STAGES = ("trained", "pruned", "merged", "polished", "reduced")
+STAGES = ("untrained", "trained", "pruned", "merged", "fine-tuned", "polished", "reduced")
+# Stages that the story on the page's first screen shows, and what it says of them; what it says of
+# the pruned network is counted.
+STORY = {
+    "untrained": "Before training all weights are random.",
+    "trained": "This network has seen only the inputs and outputs of an attention layer. The "
+    "pictures are the weights of its output gates: blue positive, red negative.",
+    "pruned": "",
+}
 # Kernels shown one by one.
 MOST_KERNELS = 3
 
@@ -52,21 +62,65 @@ def stage_pictures(arrays: Arrays, stage: str) -> Matrices:
     return Matrices(title, panels, 6)
 
 
-def blocks_figure(arrays: Arrays, result: Json) -> Figure:
+def story_of(arrays: Arrays) -> tuple[StoryStep, ...]:
+    """Tell in a few pictures what training finds: weights, what pruning leaves, attention."""
+    steps = []
+    for stage, sentence in STORY.items():
+        if f"{stage}/nu" not in arrays:
+            continue
+        pictures = stage_pictures(arrays, stage)
+        out = tuple(panel for panel in pictures.panels if panel.title in ("W_out_m", "W_out_x"))
+        if stage == "pruned":
+            count = Counter(kinds(decays(arrays, stage)).tolist())
+            sentence = (
+                f"Of the {count.total()} neurons that pruning keeps, {count['memory']} never "
+                f"forget (λ = 1) and {count['query']} hold the present token (λ = 0)."
+            )
+            sentence += f" {count['other']} are in between." if count["other"] else ""
+        title = pictures.title.split(",")[0]
+        steps.append(StoryStep(Matrices(title, out, 2), sentence))
+    if steps and "memory/tokens" in arrays:
+        steps.append(memory_step(arrays))
+    return tuple(steps)
+
+
+def memory_step(arrays: Arrays) -> StoryStep:
+    """Show the attention's memory after the last token beside what is read from neurons."""
+    frame = memory_film(arrays).frames[-1]
+    panels = tuple(panel for panel in frame if panel.title in ("attention", "neurons"))
+    attention, neurons = (panel.values for panel in panels)
+    gap = float(np.max(np.abs(neurons - attention))) / max(float(np.max(np.abs(attention))), 1e-300)
+    reduced = "reduced/nu" in arrays
+    of = f"{len(arrays['reduced/nu' if reduced else 'pruned/nu'])} neurons"
+    sentence = (
+        f"Attention's memory Σ v kᵀ after {len(arrays['memory/tokens'])} tokens, and the same read "
+        f"from the {of}{' of the polished and reduced network' if reduced else ''}. "
+        f"The largest difference is {gap:.0e} of the largest entry."
+    )
+    return StoryStep(Matrices("The attention in them", panels, 2, together=True), sentence)
+
+
+def blocks_charts(arrays: Arrays, result: Json) -> Charts:
     """Show figure2: the weights at every stage, the kernel that merges, and memory as it fills."""
-    charts: list[Chart] = [
-        stage_pictures(arrays, stage) for stage in STAGES if f"{stage}/nu" in arrays
-    ]
+    stages = [stage for stage in STAGES if f"{stage}/nu" in arrays]
+    charts: list[Chart] = [stage_pictures(arrays, stage) for stage in stages]
+    # Networks of other names were trained with other readings of the paper's weight decay.
+    networks = [name.removesuffix("/nu") for name in arrays if name.endswith("/nu")]
+    others = [name for name in networks if name not in STAGES]
+    charts += [decay_pictures(arrays, others)] if others else []
     charts += [merging_pictures(arrays)] if arrays["merging"].size else []
     charts += [memory_film(arrays)] if "memory/tokens" in arrays else []
-    return Figure(
-        (*charts, loss_curves(arrays)),
-        "Blue is positive, red negative, pale zero; every panel has its own scale. In the "
-        "construction input gates write products of two inputs into memory (λ = 1) and single "
-        "inputs, through the constant 1, into queries (λ = 0); every output gate multiplies a "
-        "memory with a query. The film shows the attention's key-value matrix over one sequence, "
-        "and the same read from the neurons by a regression on other sequences.",
-    )
+    return (*charts, loss_curves(arrays))
+
+
+def decay_pictures(arrays: Arrays, others: list[str]) -> Matrices:
+    """Show one matrix of networks that differ in how weight decay was read, side by side."""
+    panels = []
+    for stage, name in (("trained", "judged"), *zip(others, others, strict=True)):
+        pictures = {panel.title: panel for panel in stage_pictures(arrays, stage).panels}
+        panels.append(replace(pictures["W_out_m"], title=name))
+    title = "W_out_m as trained, with other readings of weight decay beside it; one teacher"
+    return Matrices(title, tuple(panels), len(panels))
 
 
 def merging_pictures(arrays: Arrays) -> Matrices:
@@ -111,27 +165,22 @@ def memory_film(arrays: Arrays) -> Film:
     return Film(title, frames, names)
 
 
-def stored_figure(arrays: Arrays, result: Json) -> Figure:
+def stored_charts(arrays: Arrays, result: Json) -> Charts:
     """Show recall_gated: what each neuron receives from every pair, and from every query."""
-    decay = decays(arrays, "pruned")
-    received, order = arrays["received"], memory_first(decay)
-    symbols = received.shape[1]
+    decay, received = decays(arrays, "pruned"), arrays["received"]
+    order, symbols = memory_first(decay), received.shape[1]
     axes: tuple[Groups, Groups] = ((("x", symbols),), (("y", symbols),))
     pairs = tuple(Matrix(f"λ = {decay[place]:.2f}", received[place], *axes) for place in order)
     by_query, neurons = arrays["received_by_query"][order], role_groups(decay[order])
     asked = Matrix("", by_query, neurons, (("x of the query", symbols),))
-    return Figure(
-        (
-            Matrices("What a neuron receives from the pair (x, y)", pairs, 4),
-            Matrices("What neurons receive from a query", (asked,), 1),
-            loss_curves(arrays),
-        ),
-        "The student with the fewest neurons, after pruning. The paper's neuron receives v_x at "
-        "one y and nothing at the others, and its query neuron holds v_x of the query.",
+    return (
+        Matrices("What a neuron receives from the pair (x, y)", pairs, 4),
+        Matrices("What neurons receive from a query", (asked,), 1),
+        loss_curves(arrays),
     )
 
 
-def recalled_figure(arrays: Arrays, result: Json) -> Figure:
+def recalled_charts(arrays: Arrays, result: Json) -> Charts:
     """Show recall_side: the weights of side gating, and M for every pair."""
     M = arrays["M"][0]
     symbols = len(M)
@@ -142,16 +191,10 @@ def recalled_figure(arrays: Arrays, result: Json) -> Figure:
         for name in ("W_in_x", "W_side", "W_in_m")
     )
     D = Matrix("Dᵀ", arrays["pruned/D"].T, neurons, (("y", symbols),))
-    pairs = tuple(
-        Matrix(f"x{x + 1} y{y + 1}", M[x, y]) for x in range(symbols) for y in range(symbols)
-    )
-    return Figure(
-        (
-            Matrices("Weights after pruning", (*weights, D), 4),
-            Matrices("M(x, y): what every pair adds to the memory", pairs, symbols, together=True),
-            loss_curves(arrays),
-        ),
-        "The first student. Above: W_in_x and W_side read x, W_in_m reads y, and D repeats it. "
-        "Below: one panel per pair, with the scores y' down and the query x' across; attention "
-        "would have the one blue entry at (y, x) and nothing else.",
+    places = np.ndindex(symbols, symbols)
+    pairs = tuple(Matrix(f"x{x + 1} y{y + 1}", M[x, y]) for x, y in places)
+    return (
+        Matrices("Weights after pruning", (*weights, D), 4),
+        Matrices("M(x, y): what every pair adds to the memory", pairs, symbols, together=True),
+        loss_curves(arrays),
     )

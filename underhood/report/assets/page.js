@@ -7,8 +7,18 @@ import { explorer } from "./explorer.js";
 
 const DRAWERS = { plot: drawChart, matrices: drawMatrices, film: drawFilm };
 
+/** Put lists that several charts share into their places. */
+function fillIn(part, shared) {
+  for (const [name, value] of Object.entries(part)) {
+    if (value === null || typeof value !== "object" || typeof value[0] === "number") continue;
+    if ("shared" in value) part[name] = shared[value.shared];
+    else fillIn(value, shared);
+  }
+}
+
 function drawEverything() {
-  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const { charts, shared } = JSON.parse(document.getElementById("charts").textContent);
+  fillIn(charts, shared);
   for (const place of document.querySelectorAll("[data-chart]")) {
     const spec = charts[Number(place.dataset.chart)];
     DRAWERS[spec.kind](place, spec);
