@@ -1,17 +1,22 @@
 """The command line: what it prints, what it refuses, and with which status."""
 
+import errno
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+from result_files import COMMITTED
 from teachers import gated_rnn
 
 import underhood as uh
+import underhood.report.build
 from underhood.cli.entry import main
 
 pytestmark = pytest.mark.usefixtures("unhooked")
@@ -57,6 +62,15 @@ def folder(tmp_path, monkeypatch):
         np.save(file, np.array([{}, []], dtype=object), allow_pickle=True)
     uh.save("rnn.safetensors", gated_rnn(3))
     uh.save("lstm.safetensors", uh.LSTM.init(d_in=2, hidden=2, key=jax.random.key(0)))
+    for power in (-200, 120, 200, 300):
+        scaled = {letter: 10.0**power * np.eye(3) for letter in ("W_V", "W_K", "W_Q")}
+        safetensors.numpy.save_file(scaled, f"times1e{power}.safetensors")
+    heads = [uh.LinearAttention(scale * np.eye(3), np.eye(3), np.eye(3)) for scale in (1, 0.9999)]
+    cancelling = uh.MultiHead(heads, W_O=np.hstack([np.eye(3), -np.eye(3)]))
+    uh.save("cancelling.safetensors", cancelling)
+    os.mkfifo("pipe")
+    os.symlink("good.safetensors", "link")
+    os.symlink("nowhere", "dangling")
     os.mkdir("locked")
     os.mkdir("results")
 
@@ -67,16 +81,16 @@ REFUSED = {
     "decompile truncated.safetensors": "not a readable safetensors file",
     "decompile nan.safetensors": "NaN or infinite",
     "decompile bad_decay.safetensors": "decay must lie in [0, 1]",
-    "decompile lstm.safetensors": "takes a GatedRNN or a SideGatedRNN, not a LSTM",
-    "decompile good.safetensors": "takes a GatedRNN or a SideGatedRNN, not a LinearAttention",
+    "decompile lstm.safetensors": "takes a GatedRNN, a DenseGatedRNN or a SideGatedRNN, not a LSTM",
+    "decompile good.safetensors": "or a SideGatedRNN, not a LinearAttention",
     "decompile rnn.safetensors -o exists.safetensors": "--force",
     "decompile rnn.safetensors -o locked/deep/x": "locked/deep",
-    "decompile rnn.safetensors --biases maybe": "auto, yes or no",
+    "decompile rnn.safetensors --biases maybe": "use one of auto, yes, no.",
     "decompile rnn.safetensors --tolerance 2": "tolerance is 2",
     "decompile rnn.safetensors --time 0": "time is 0",
     "decompile rnn.safetensors --radius -1": "radius is -1",
     "decompile rnn.safetensors --radius nan": "radius is nan",
-    "decompile rnn.safetensors --tolerence 1": "did you mean --tolerance?",
+    "decompile rnn.safetensors --tolerence 1": "Did you mean '--tolerance'?",
     # Files that are not what they should be.
     "compile absent.safetensors -o x": "No such file",
     "compile . -o x": "Is a directory",
@@ -100,7 +114,12 @@ REFUSED = {
     "compile infinite.safetensors -o x": "W_Q holds NaN or infinite",
     "compile integers.safetensors -o x": "int64",
     "compile truths.safetensors -o x": "bool",
-    "compile complex.safetensors -o x": "complex",
+    "compile complex.safetensors -o x": "layers are real; give the two parts as separate rows",
+    "compile times1e300.safetensors -o x": "too large for float64; scale them down",
+    "compile times1e200.safetensors -o x --target lstm": "too large for float64; scale them down",
+    "compile times1e200.safetensors -o x --target gru": "too large for float64; scale them down",
+    "compile times1e120.safetensors -o x --json": "too large for float64; scale them down",
+    "compile times1e-200.safetensors -o x --json": "too small for float64; scale them up",
     "compile bad_bias.safetensors -o x": "b_V has shape (4,)",
     "compile bad_decay.safetensors -o x": "decay must lie in [0, 1]",
     "compile nan_decay.safetensors -o x": "decay holds NaN",
@@ -116,6 +135,11 @@ REFUSED = {
     "compile good.safetensors -o x --target lstm --epsilon -1": "epsilon is -1.0; give a number",
     "compile good.safetensors -o x --target lstm --epsilon nan": "epsilon is nan; give a number",
     "compile good.safetensors -o x --target lru --layers 1": "It takes 2 layers, not 1",
+    "compile good.safetensors -o x --length 0": "length is 0; give a whole number",
+    "compile good.safetensors -o x --size nan": "size is nan; give a number above 0",
+    "compile good.safetensors -o x --size 0": "size is 0.0; give a number above 0",
+    "compile good.safetensors -o x --size 1e9 --target gru --dtype float32": "of size 1e+09",
+    "compile cancelling.safetensors -o x --target lstm --dtype float32": "promises 0.01",
     "compile good.safetensors -o x --layers 3": "layers is 3; give a whole number from 1 to 2",
     "compile good.safetensors -o x --order 2": "The target is exact",
     "compile good.safetensors -o x --activation relu": "activation= belongs to",
@@ -129,24 +153,33 @@ REFUSED = {
     # Outputs that cannot be written.
     "compile good.safetensors -o exists.safetensors": "add --force",
     "compile good.safetensors -o results": "is a folder",
+    "compile good.safetensors -o link": "link is a symbolic link; name a regular file",
+    "compile good.safetensors --force -o link": "link is a symbolic link; name a regular file",
+    "compile good.safetensors --force -o dangling": "dangling is a symbolic link; name a regular",
+    "compile good.safetensors --force -o pipe": "pipe is a pipe; name a regular file",
+    "compile good.safetensors --force -o /dev/full": "/dev/full is a device; name a regular file",
+    "compile good.safetensors --force -o /dev/stdout": "/dev/stdout is a symbolic link; name a",
     "compile good.safetensors -o missing/x": "does not exist",
     # The command itself.
     "": "Name a command: list, reproduce, ",
     "compile": "Missing SOURCE and -o/--output. See underhood compile --help.",
     "compile good.safetensors": "Missing -o/--output.",
-    "compile good.safetensors -o x --taget lstm": "did you mean --target?",
-    "compile good.safetensors --outptu x": "Unknown option --outptu; did you mean --output?",
+    "compile good.safetensors -o x --taget lstm": "Did you mean '--target'?",
+    "compile good.safetensors --outptu x": "Unknown option --outptu. Did you mean '--output'?",
     "compile good.safetensors more.safetensors -o x": "Unexpected argument 'more.safetensors'",
     "compile good.safetensors -o": "-o/--output needs a path",
     "compile good.safetensors -o x --epsilon small": "--epsilon needs a number",
-    "inspect good.safetensors --no-picture": "did you mean --no-pictures?",
-    "reproduce table3 --tls_caa x": "did you mean --tls-ca?",
-    "decompose good.safetensors": "Unknown command decompose; did you mean decompile?",
-    "xyz": "Unknown command xyz. See underhood --help.",
-    "--versoin": "Unknown option --versoin; did you mean --version?",
+    "inspect good.safetensors --no-picture": "Did you mean '--no-pictures'?",
+    "reproduce table3 --tls_caa x": "Did you mean '--tls-ca'?",
+    "decompose good.safetensors": "Did you mean 'decompile'?",
+    "xyz": "Unknown command 'xyz'; use one of list, reproduce, ",
+    "--versoin": "--help, --version. Did you mean '--version'?",
     "--tyro-print-completion": "underhood cannot read this. See underhood --help.",
     "--tyro-print-completion dos": "Shell should be one `bash`",
     "inspect absent.safetensors": "No such file",
+    "inspect pipe": "pipe is not a readable safetensors file: it is a pipe",
+    "inspect /dev/zero": "/dev/zero is not a readable safetensors file: it is a device",
+    "compile pipe -o x": "pipe is not a readable safetensors file: it is a pipe",
     "inspect truncated.safetensors": "not a readable safetensors file",
     "reproduce table4": "Did you mean 'table3'?",
     "reproduce table3 --scale huge": "Unknown scale 'huge'",
@@ -154,6 +187,12 @@ REFUSED = {
     "report results": "holds no results",
     "report good.safetensors": "is a file; give the folder",
     "report results -o good.safetensors": "holds no results",
+    "verify": "Missing FOLDER. See underhood verify --help.",
+    "verify absent": "does not exist",
+    "verify results": "holds no results",
+    "verify good.safetensors": "is a file; give the folder",
+    f"verify {COMMITTED['quick']} --only tabel2": "Did you mean 'table2'?",
+    f"verify {COMMITTED['quick'] / 'table2'}": f"did you mean {COMMITTED['quick']}?",
 }
 
 
@@ -202,6 +241,72 @@ def test_compile_writes_a_network_and_says_what_it_is(target: str, folder, capsy
     assert main([*command.split(), "--force"]) == 0
 
 
+def test_compile_measures_a_table_and_warns_where_it_promises_nothing(folder, capsys) -> None:
+    command = "compile good.safetensors --target lstm --dtype float32 --force -o out.safetensors"
+    assert main([*command.split(), "--json"]) == 0
+    said = capsys.readouterr()
+    facts = json.loads(said.out, parse_constant=pytest.fail)
+    errors = {(cell["length"], cell["size"]): cell["error"] for cell in facts["errors"]}
+    assert set(errors) == {(time, size) for time in (32, 1024, 4096) for size in (1.0, 10.0)}
+    assert errors[32, 1.0] <= facts["promised"] < errors[32, 10.0]
+    assert said.err.startswith("underhood: the error is above 0.01 on 32 tokens of size 10, ")
+    assert "add --length and --size" in said.err and said.err.count("\n") == 1
+    asked = [*command.split(), "--length", "100", "--size", "10"]
+    printed = shown(capsys, *asked)
+    table = printed[printed.index("tokens ") :].splitlines()
+    assert table[0].split() == ["tokens", "size", "1", "size", "10"]
+    assert [int(line.split()[0]) for line in table[2:6]] == [32, 100, 1024, 4096]
+    assert all(float(line.split()[2]) <= 0.01 for line in table[2:6])
+    settings = json.loads(shown(capsys, "inspect", "out.safetensors", "--json"))
+    assert (settings["length"], settings["size"]) == (100, 10.0)
+    # Exact networks keep the promise everywhere.
+    assert (
+        main(["compile", "good.safetensors", "-o", "exact.safetensors", "--dtype", "float32"]) == 0
+    )
+    assert capsys.readouterr().err == ""
+
+
+def test_half_precision_files_are_read(folder, capsys) -> None:
+    weights = {name: np.eye(3, dtype=ml_dtypes.bfloat16) for name in ("W_V", "W_K", "W_Q")}
+    safetensors.numpy.save_file(weights, "brain.safetensors")
+    half = {name: W.astype(np.float16) for name, W in weights.items()}
+    safetensors.numpy.save_file(half, "half.safetensors")
+    for name in ("brain", "half"):
+        shown(capsys, "compile", f"{name}.safetensors", "-o", f"{name}_rnn.safetensors")
+        facts = json.loads(shown(capsys, "inspect", f"{name}.safetensors", "--json"))
+        assert facts["kind"] == "LinearAttention"
+
+
+def test_a_full_disk_is_status_1_with_the_files_name(folder, capsys, monkeypatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    shutil.copytree(COMMITTED["quick"] / "reverse", "done/reverse")
+    before = sorted(os.listdir("done"))
+    monkeypatch.setattr(os, "fsync", full)
+    for command, name in (
+        ("report done --no-figures", "done/report.html"),
+        ("report done", "done/reverse/figure.pdf"),
+        ("compile good.safetensors -o x.safetensors", "x.safetensors"),
+    ):
+        assert main(command.split()) == 1
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert output.err == f"underhood: cannot use {name}: No space left on device.\n"
+    assert sorted(os.listdir("done")) == before and not Path("x.safetensors").exists()
+
+
+def test_reproduce_without_room_for_the_page_is_status_1(folder, capsys, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/report.html")
+
+    monkeypatch.setattr(underhood.report.build, "build", full)
+    assert main(["reproduce", "reverse", "--scale", "smoke", "--out", "out"]) == 1
+    line = "the results are kept, but there is no page: OSError: [Errno 28] No space left on device"
+    assert f"underhood: {line}: 'out/report.html'\n" in capsys.readouterr().err
+    assert Path("out/reverse/result.json").exists()
+
+
 @pytest.mark.parametrize("target", ["gated_rnn", "side_gated_rnn"])
 def test_decompile_gives_the_attention_back(target: str, folder, capsys) -> None:
     shown(capsys, "compile", "good.safetensors", "-o", "built.safetensors", "--target", target)
@@ -218,7 +323,7 @@ def test_decompile_gives_the_attention_back(target: str, folder, capsys) -> None
 
 
 def test_decompile_says_where_there_is_no_attention(folder, capsys) -> None:
-    assert main(["decompile", "rnn.safetensors", "-o", "x.safetensors", "--json"]) == 1
+    assert main(["decompile", "rnn.safetensors", "-o", "x.safetensors", "--json"]) == 3
     said = capsys.readouterr()
     assert json.loads(said.out)["is_attention"] is False
     assert said.err.startswith("underhood: not attention") and said.err.count("\n") == 1

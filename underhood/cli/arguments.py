@@ -4,15 +4,20 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union
 
 import tyro
 
-from underhood.cli.commands import COMMANDS, suggestion
-from underhood.common.errors import BadInput
+from underhood.cli.commands import COMMANDS
+from underhood.common.errors import BadInput, check_name, did_you_mean
+from underhood.common.files import check_regular
+
+if TYPE_CHECKING:
+    from underhood.sweeps.engines import Engine
 
 Value = TypeVar("Value")
 # An option that may be left out; help says what happens then.
@@ -43,6 +48,42 @@ class EngineOptions:
     tls_key: Maybe[str] = None
     """dask: file with the key of this process."""
 
+    def opened_engine(self) -> contextlib.AbstractContextManager["Engine"]:
+        """Return the engine that these options ask for, to be entered."""
+        from underhood.sweeps.engines import Local
+
+        check_name("engine", self.engine, ("local", "dask"))
+        if self.engine == "local":
+            for name in (field.name for field in dataclasses.fields(EngineOptions)[1:]):
+                if getattr(self, name) not in (None, False):
+                    option = name.replace("_", "-")
+                    raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
+            return contextlib.nullcontext(Local())
+        # Here, because dask.distributed is an extra.
+        from underhood.sweeps.dask.certificates import TLSFiles
+        from underhood.sweeps.dask.cluster import Cluster
+        from underhood.sweeps.dask.queueing import Queue
+
+        return Cluster(
+            count=self.workers,
+            address=self.address,
+            queue=None if self.jobqueue is None else Queue.read(self.jobqueue),
+            insecure=self.insecure,
+            tls=TLSFiles(self.tls_ca, self.tls_cert, self.tls_key),
+            needs=self.needs,
+        ).opened()
+
+
+def check_writable(path: Path, *, replace: bool) -> None:
+    """Refuse an output that exists or cannot be written, before any work is done."""
+    check_regular(path)
+    if path.exists() and not replace:
+        raise BadInput(f"The output {path} exists; add --force to replace it.")
+    if not path.parent.is_dir():
+        raise BadInput(f"The folder {path.parent} does not exist; make it first.")
+    if not os.access(path.parent, os.W_OK):
+        raise BadInput(f"The folder {path.parent} cannot be written to.")
+
 
 # What tyro calls the kinds of values, and what we call them.
 VALUE_KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}
@@ -50,19 +91,19 @@ VALUE_KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}
 
 def parse(words: list[str]) -> Callable[[], int] | None:
     """Return what runs the command in the words; None if they ask for help, now printed."""
-    name = words[0]
-    kind: Any = command_class(name) if name in COMMANDS else every_command()
-    program = f"underhood {name}" if name in COMMANDS else "underhood"
+    kind: Any
+    if (name := words[0]) in COMMANDS:
+        kind, program, rest = command_class(name), f"underhood {name}", words[1:]
+    else:
+        # Options of tyro itself, which write completion for shells, need the type of any command.
+        kinds = [Annotated[command_class(each), tyro.conf.subcommand(each)] for each in COMMANDS]
+        kind, program, rest = Union[tuple(kinds)], "underhood", words  # noqa: UP007
+    config = (tyro.conf.PositionalMetavarFromFieldName,)
     try:
         # What tyro prints on stderr is replaced by our line.
         with contextlib.redirect_stderr(io.StringIO()), refusals_heard(kind, program):
-            command = tyro.cli(
-                kind,
-                prog=program,
-                description=COMMANDS.get(name),
-                args=words[1:] if name in COMMANDS else words,
-                config=(tyro.conf.PositionalMetavarFromFieldName,),
-            )
+            does = COMMANDS.get(name)
+            command = tyro.cli(kind, prog=program, description=does, args=rest, config=config)
     except SystemExit as end:
         if end.code:
             raise BadInput(f"{program} cannot read this. See {program} --help.") from None
@@ -74,14 +115,7 @@ def parse(words: list[str]) -> Callable[[], int] | None:
 
 
 def command_class(name: str) -> type:
-    """Return the class of the command with this name."""
     return getattr(importlib.import_module(f"underhood.cli.{name}"), name.capitalize())
-
-
-def every_command() -> object:
-    """Return the type of any command, for tyro's own options: they write completion for shells."""
-    kinds = [Annotated[command_class(name), tyro.conf.subcommand(name)] for name in COMMANDS]
-    return Union[tuple(kinds)]  # noqa: UP007
 
 
 def refusals_heard(kind: type, program: str) -> contextlib.AbstractContextManager[None]:
@@ -102,7 +136,6 @@ def refusals_heard(kind: type, program: str) -> contextlib.AbstractContextManage
 
 
 def reason_in_words(event: Any, kind: type) -> str:  # Any: one of several private classes of tyro
-    """Return one sentence about what tyro refused in the words for a command."""
     unknown = [*getattr(event, "tokens", ()), *getattr(event, "unrecognized_tokens", ())]
     if unknown and not unknown[0].startswith("-"):
         return f"Unexpected argument {unknown[0]!r}."
@@ -110,7 +143,7 @@ def reason_in_words(event: Any, kind: type) -> str:  # Any: one of several priva
         option = unknown[0].partition("=")[0]
         known = [field.name.replace("_", "-") for field in dataclasses.fields(kind)]
         known = [f"--{negation}{name}" for negation in ("", "no-") for name in known]
-        return f"Unknown option {option}{suggestion(option, known)}"
+        return f"Unknown option {option}.{did_you_mean(option, known)}"
     if hasattr(event, "missing_arguments"):
         return f"Missing {' and '.join(spelled(item.arg) for item in event.missing_arguments)}."
     wanted = VALUE_KINDS.get(event.argument.lowered.metavar, "a value")

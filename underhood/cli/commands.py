@@ -4,39 +4,45 @@ Exit status 0: done; 1: something failed, or with --strict a claim did not hold;
 line that says what to change, nothing half-written; 130: interrupted.
 """
 
+import errno
 import io
 import os
 import sys
 
 from underhood import __version__
-from underhood.common.errors import BadInput, in_words
+from underhood.common.errors import BadInput, check_name, in_words
+
+# Failures of the disk that no other input would avoid: full, over quota, too large a file, broken.
+DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # The command NAME is the class Name in underhood/cli/NAME.py: a frozen dataclass with the options
 # (tyro reads them) and a method run() that returns the exit status.
 COMMANDS = {
     "list": "List the experiments that can be reproduced.",
     "reproduce": "Repeat experiments of the paper and judge the results.",
+    "verify": "Compute results again from the stored students, and compare; trains nothing.",
     "report": "Turn the result files in a folder into one page, and into figures for print.",
     "sweep": "Train the students of a study of your own; finished students are kept.",
     "compile": "Compile attention weights, or a gated RNN, into a recurrent network.",
-    "decompile": "Find the attention that a gated RNN computes; exit status 1 if there is none.",
+    "decompile": "Find the attention that a gated RNN computes, with a certificate.",
     "inspect": "Show what is in a file: layers, sizes, roles, and a picture of every matrix.",
 }
 
-HELP = """\
+LISTED = "\n".join(f"  {command:11}{does}" for command, does in COMMANDS.items())
+HELP = f"""\
 usage: underhood COMMAND [OPTIONS]
 
 Finds the attention under the hood of recurrent networks.
 
-{commands}
+{LISTED}
 
 underhood COMMAND --help shows the options of a command, underhood --version the version.
-Exit status: 0 done; 1 something failed; 2 bad input; 130 interrupted.
+Exit status: 0 done; 1 something failed; 2 bad input; 130 interrupted. decompile also: 3 not
+attention; 4 undecided.
 """
 
 
 def run_command(words: list[str]) -> int:
-    """Run the command in the words and return its exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that lacks a character shows a question mark, not a traceback.
@@ -51,7 +57,7 @@ def run_command(words: list[str]) -> int:
         return 1
     except (BadInput, OSError) as error:
         complain(in_words(error))
-        return 2
+        return 1 if getattr(error, "errno", None) in DISK_FAILURES else 2
 
 
 def answer(words: list[str]) -> int:
@@ -60,16 +66,14 @@ def answer(words: list[str]) -> int:
         raise BadInput(f"Name a command: {', '.join(COMMANDS)}. See underhood --help.")
     name = words[0]
     if name in ("-h", "--help"):
-        rows = (f"  {command:11}{does}" for command, does in COMMANDS.items())
-        print(HELP.format(commands="\n".join(rows)), end="")
+        print(HELP, end="")
         return 0
     if name == "--version":
         print(f"underhood {__version__}")
         return 0
-    if name not in COMMANDS and not name.startswith("--tyro-"):
-        hint = suggestion(name, [*COMMANDS, "--help", "--version"])
+    if not name.startswith("--tyro-"):
         kind = "option" if name.startswith("-") else "command"
-        raise BadInput(f"Unknown {kind} {name}{hint} See underhood --help.")
+        check_name(kind, name, [*COMMANDS, "--help", "--version"])
     from underhood.cli.arguments import parse
 
     run = parse(words)
@@ -77,13 +81,4 @@ def answer(words: list[str]) -> int:
 
 
 def complain(message: str) -> None:
-    """Print a message on stderr as one line."""
     print(f"underhood: {' '.join(message.split())}", file=sys.stderr)
-
-
-def suggestion(word: str, known: list[str]) -> str:
-    """Return the end of a sentence: a question with the nearest known word, or a full stop."""
-    import difflib
-
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]}?" if close else "."

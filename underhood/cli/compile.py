@@ -3,12 +3,24 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from underhood.cli.arguments import Maybe
-from underhood.common.errors import refuse
+from underhood.cli.arguments import Maybe, check_writable
+from underhood.cli.commands import complain
+from underhood.common.errors import BadInput, refuse
+from underhood.common.files import Json
+from underhood.common.numbers import finite_or_none, whole_problems
+
+if TYPE_CHECKING:
+    from jaxtyping import PRNGKeyArray
+
+    from underhood.constructions import Construction
+
+# Where the error is measured besides the length and size asked for, and tokens times parameters
+# that take a few seconds.
+TABLE_LENGTHS, TABLE_SIZES, MOST_WORK = (32, 1024, 4096), (1.0, 10.0), 5e9
 
 
 @dataclass(frozen=True)
@@ -27,11 +39,16 @@ class Compile:
     order: Maybe[int] = None
     """Order of the linearisation, if the target needs one."""
     epsilon: Maybe[float] = None
-    """Scale of the linearisation; by default chosen for the dtype."""
+    """Scale of the linearisation; by default the best for dtype, order, length and size. If it is
+    given, any error is accepted."""
     layers: Maybe[int] = None
     """1 or 2, if the target allows both."""
     activation: Maybe[str] = None
     """For lru_in_out_mlp: gelu, silu, softplus, tanh or relu."""
+    length: int = 32
+    """Longest sequence that the network must serve, if it is linearised."""
+    size: float = 1.0
+    """Largest tokens that it must serve: the standard deviation of their entries."""
     seed: int = 0
     """Seed of the sequences on which the error is measured."""
     force: bool = False
@@ -43,25 +60,20 @@ class Compile:
         import jax
 
         from underhood.cli.printing import fact_rows, show
-        from underhood.common.files import check_writable
-        from underhood.common.numbers import whole_problems
         from underhood.constructions import compile
-        from underhood.layers.files.storage import read, save
+        from underhood.constructions.compiling import PROMISED, check_promise
+        from underhood.layers.files import read, save
 
         refuse(whole_problems(least=0, most=2**32 - 1, **{"--seed": self.seed}), about="compile")
         check_writable(self.output, replace=self.force)
         source = read(self.source).layer
-        built = compile(
-            source,  # type: ignore[arg-type]
-            self.target,
-            self.form,
-            self.dtype,
-            order=self.order,
-            epsilon=self.epsilon,
-            layers=self.layers,
-            activation=self.activation,
-        )
-        error = built.error(key=jax.random.key(self.seed))
+        choices = ("target", "form", "dtype", "order", "epsilon", "layers", "activation")
+        chosen = {name: getattr(self, name) for name in (*choices, "length", "size")}
+        built = compile(source, **chosen)  # type: ignore[arg-type]
+        key, sequences = jax.random.key(self.seed), 16 if self.length <= 1024 else 4
+        errors = built.errors(key=key, length=self.length, size=self.size, sequences=sequences)
+        if self.epsilon is None and not built.exact:
+            check_promise(built, errors, self.size)
         save(self.output, built)
         facts = {
             "source": type(source).__name__,
@@ -70,11 +82,52 @@ class Compile:
             "neurons": built.neurons,
             "gate_outputs": built.gate_width,
             "parameters": built.parameters,
-            "error": error,
+            "error": float(errors[-1]),
             "output": str(self.output),
         }
+        table = error_table(built, key, length=self.length, size=self.size)
+        limit = PROMISED[str(built.dtype)]
         if self.json:
-            print(json.dumps(facts))
+            print(json.dumps({**facts, "promised": limit, "errors": table}, allow_nan=False))
         else:
             show(fact_rows(facts))
+            print("Error by length and size of tokens, relative to the largest output:")
+            show(error_rows(table))
+        above = [row for row in table if row["error"] is None or row["error"] > limit]
+        if above:
+            places = ", ".join(f"{row['length']} tokens of size {row['size']:g}" for row in above)
+            advice = "" if built.exact else "; add --length and --size to build a network for them"
+            complain(f"the error is above {limit:g} on {places}{advice}.")
         return 0
+
+
+def error_table(
+    built: "Construction", key: "PRNGKeyArray", *, length: int, size: float
+) -> list[Json]:
+    """Measure the error at several lengths and sizes of tokens, those asked for among them.
+
+    An error is None where outputs leave the range of the precision. Lengths that would take long
+    for this network are left out.
+    """
+    within = [time for time in TABLE_LENGTHS if time * built.parameters <= MOST_WORK]
+    lengths, table = sorted({*within, length}), []
+    for each in sorted({*TABLE_SIZES, float(size)}):
+        try:
+            errors = built.errors(key=key, length=lengths[-1], size=each, sequences=2)
+            measured = [finite_or_none(errors[time - 1]) for time in lengths]
+        except BadInput:
+            measured = [None] * len(lengths)
+        table += [
+            {"length": time, "size": each, "error": error}
+            for time, error in zip(lengths, measured, strict=True)
+        ]
+    return table
+
+
+def error_rows(table: list[Json]) -> list[Json]:
+    """Return a row per length and a column per size."""
+    rows: dict[int, Json] = {}
+    for cell in table:
+        row = rows.setdefault(cell["length"], {"tokens": cell["length"]})
+        row[f"size {cell['size']:g}"] = cell["error"]
+    return list(rows.values())

@@ -41,7 +41,6 @@ class Ending:
             sys.unraisablehook = self.hear_dropped
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal of Ctrl-C."""
         codes = []
         while frame is not None:
             codes.append(frame.f_code)
@@ -66,10 +65,7 @@ class Ending:
         self.finish(f"underhood: interrupted{self.kept}.\n")
 
     def finish(self, line: str = "") -> None:
-        """End this process now if it has a status.
-
-        Python would first free JAX, which takes a while, and wait for threads that still compile.
-        """
+        """End this process, if it has a status, before Python frees JAX and waits for threads."""
         if self.status is not None:
             # A handler may run inside a write to these streams, which then refuse another one.
             with contextlib.suppress(Exception):

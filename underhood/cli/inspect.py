@@ -18,21 +18,16 @@ class Inspect:
 
     def run(self) -> int:
         from underhood.cli.printing import fact_rows, show
-        from underhood.layers.files import description
-        from underhood.layers.files.storage import read
+        from underhood.layers import files
 
-        contents = read(self.file)
-        layer, facts = contents.layer, description.layer_facts(contents)
-        arrays = description.named_arrays(layer)
+        contents = files.read(self.file)
+        layer, facts = contents.layer, files.layer_facts(contents)
+        arrays = files.named_arrays(layer)
         if self.json:
             shapes = {name: list(array.shape) for name, array in arrays}
             print(json.dumps({**facts, "arrays": shapes, "roles": contents.roles}))
             return 0
         drawn = [(name, array) for name, array in arrays if array.ndim == 2 and array.size]
-        show(
-            fact_rows(facts),
-            description.array_rows(layer),
-            description.role_rows(contents.roles),
-            matrices=drawn if self.pictures else [],
-        )
+        tables = (files.array_rows(layer), files.role_rows(contents.roles))
+        show(fact_rows(facts), *tables, matrices=drawn if self.pictures else [])
         return 0

@@ -8,7 +8,7 @@ import tyro
 
 from underhood.cli.arguments import EngineOptions, Maybe
 from underhood.cli.commands import complain
-from underhood.common.errors import BadInput, reason_of, refuse
+from underhood.common.errors import BadInput, check_name, reason_of, refuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,21 +27,18 @@ class Reproduce(EngineOptions):
     """Exit with status 1 if a claim differs."""
 
     def run(self) -> int:
+        from underhood.cli.printing import console, details, summary_table, verdict_table
         from underhood.common.numbers import whole_problems
         from underhood.experiments.registry import EXPERIMENTS, SCALES
-        from underhood.experiments.running.runner import run_all, suggest
+        from underhood.experiments.running.runner import run_all
         from underhood.report.build import build, is_report
-        from underhood.report.terminal import console, details, summary_table, verdict_table
         from underhood.results.files import find
         from underhood.results.verdicts import DIFFERS
-        from underhood.sweeps.engines import engine_of
 
         for name in self.names:
-            if name not in (*EXPERIMENTS, "all"):
-                raise BadInput(f"Unknown experiment {name!r}.{suggest(name, EXPERIMENTS)}")
+            check_name("experiment", name, (*EXPERIMENTS, "all"))
         names = list(EXPERIMENTS) if "all" in self.names else list(dict.fromkeys(self.names))
-        if self.scale not in SCALES:
-            raise BadInput(f"Unknown scale {self.scale!r}.{suggest(self.scale, SCALES)}")
+        check_name("scale", self.scale, SCALES)
         if self.seeds is not None:
             refuse(whole_problems(**{"--seeds": self.seeds}), about="reproduce")
         out = self.out or Path("results") / self.scale
@@ -49,26 +46,22 @@ class Reproduce(EngineOptions):
         if page.is_file() and not is_report(page):
             raise BadInput(f"{page} was not written by underhood; move it or choose another --out.")
         started = time.monotonic()
-        with engine_of(self) as engine:
-            results = run_all(
-                names,
-                self.scale,
-                self.seeds,
-                out,
-                resume=self.resume,
-                engine=engine,
-            )
+        with self.opened_engine() as engine:
+            results = run_all(names, self.scale, self.seeds, out, resume=self.resume, engine=engine)
         screen = console()
         for result in results:
             screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))
         screen.print(verdict_table(results))
         screen.print(summary_table(results, names))
+        page_missing = False
         try:
             built = build(find(out), page, renew=names)
             print(f"{built.page}: the page; {out}/NAME/figure.pdf, .svg, .png: figures for print")
         except Exception as error:
             # The results are written by now, and a page can be made from them later.
+            page_missing = True
             complain(f"the results are kept, but there is no page: {reason_of(error)}")
         print(f"{len(results)} of {len(names)} experiments in {time.monotonic() - started:.0f} s")
         differs = any(result["verdict"] == DIFFERS for result in results)
-        return 1 if len(results) < len(names) or (self.strict and differs) else 0
+        failed = page_missing or len(results) < len(names)
+        return 1 if failed or (self.strict and differs) else 0

@@ -26,19 +26,19 @@ class Sweep(EngineOptions):
         from underhood.common.numbers import whole_problems
         from underhood.sweeps.cost import cost_in_words
         from underhood.sweeps.display import SweepDisplay
-        from underhood.sweeps.engines import engine_of
         from underhood.sweeps.store import Store
-        from underhood.sweeps.study_files import load_study
-        from underhood.sweeps.sweeping import plan_sweep, sweep
+        from underhood.sweeps.study import load_study
+        from underhood.sweeps.sweeping import sweep
+        from underhood.sweeps.units import plan
 
         refuse(whole_problems(**{"--most": self.most}), about="sweep")
         study = load_study(self.file)
         out = self.out or Path("results") / self.file.stem
-        with engine_of(self) as engine:
+        with self.opened_engine() as engine:
             if self.plan:
-                units = plan_sweep(study, out, engine, self.most)
-                rows = [{"unit": str(unit), "students": len(unit.addresses)} for unit in units]
-                show(rows)
+                finished, memory = Store(out).finished(), engine.memory
+                units = plan(study, finished, workers=engine.workers, most=self.most, memory=memory)
+                show([{"unit": str(unit), "students": len(unit.addresses)} for unit in units])
                 print(cost_in_words(study, units) if units else "Nothing is left to do.")
                 return 0
             with SweepDisplay() as display:
