@@ -16,7 +16,7 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
               --constraints constraints.txt --build-constraints constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos soak reproduce bench lint format types house report docs pins
+.PHONY: help setup test chaos soak reproduce verify bench lint format types house report docs pins
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -38,6 +38,13 @@ chaos: $(READY)  ## the tests that freeze and kill processes for longer than mak
 reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) into OUT
 	@echo "reproduce: all results at scale $(SCALE), into $(OUT), by the engine $(ENGINE)"
 	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT) --resume --engine $(ENGINE) $(ON)
+
+# Both are looked at, also if the first differs.
+verify: $(READY)  ## compute the numbers in results/ again from the stored students, and compare
+	@echo "verify: results/reference/quick and results/paper, on the CPU"
+	@status=0; for folder in results/reference/quick results/paper; do \
+		JAX_PLATFORMS=cpu $(BIN)/underhood verify $$folder || status=1; \
+	done; exit $$status
 
 soak: $(READY)  ## half an hour of random faults over a repeated study
 	@echo "soak: benchmarks/soak.py, 30 minutes, on the CPU"

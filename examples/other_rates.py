@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from underhood.experiments.paper.figure4 import plan_figure4a
-from underhood.experiments.protocols import rate_search as protocol
 from underhood.experiments.protocols.architectures import ARCHITECTURES
-from underhood.experiments.protocols.comparison import Comparison
+from underhood.experiments.protocols.comparison import Comparison, student_of
+from underhood.experiments.protocols.rate_search import is_broken, slug
 from underhood.experiments.running.outcomes import Outcome, judge_outcome
 from underhood.experiments.running.setting import Setting
 from underhood.results.architectures import ARCHITECTURE_NAMES, GATED, LRU_IN_OUT
@@ -37,22 +37,16 @@ def main(out, scale="paper", trials=TRIALS):
     for name, depth, width, rate in trials:
         architecture = ARCHITECTURES[ARCHITECTURE_NAMES.index(name)]
         run = setting.train(
-            f"figure4a_{protocol.slug(name)}_{depth}_{width}_at_{rate:g}",
-            architecture.make(plan.task, depth),
-            plan.task,
-            plan.recipe,
-            widths=[width],
-            seeds=plan.seeds,
-            axes={"learning_rate": [rate]},
-            key=plan.key,
+            f"figure4a_{slug(name)}_{depth}_{width}_at_{rate:g}",
+            plan.study(architecture.make(plan.task, depth), width, plan.seeds, (rate,)),
         )
         runs.append(run)
         students = [
-            protocol.student_of(name, depth, row, curve)
+            student_of(name, depth, row, curve)
             for row, curve in zip(run.rows, run.losses, strict=True)
         ]
         (row,) = Comparison(plan.task, tuple(students), (run,), plan.seeds).rows()
-        rows.append({**row, "broken": sum(map(protocol.is_broken, run.losses))})
+        rows.append({**row, "broken": sum(map(is_broken, run.losses))})
         worst = np.max([student.loss or np.inf for student in students])
         print(
             f"{name}, {depth} × {width}, at {rate:g}: median loss {row['loss']:.3g}, "

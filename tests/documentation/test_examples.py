@@ -36,7 +36,7 @@ def test_a_layer_of_ones_own_learns(capsys):
     run = load("own_layer").main(steps=300)
     assert len(run.models) == 6
     assert all(row["normalised_loss"] < 0.3 for row in run.rows)
-    assert "of its variance is attention" in capsys.readouterr().out
+    assert "the best one: attention score 0.9" in capsys.readouterr().out
 
 
 def test_attention_becomes_one_step_of_gradient_descent(capsys):
