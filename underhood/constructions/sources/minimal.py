@@ -45,7 +45,7 @@ def query_basis(source: Attention) -> np.ndarray:
     stacked = np.concatenate([head.M for head in active])
     _, s, Vt = np.linalg.svd(stacked)
     eps, floor = max(h.eps for h in active), max(h.noise for h in active)
-    return Vt[: numerical_rank(s, stacked.shape, eps, floor)]
+    return canonical_basis(Vt[: numerical_rank(s, stacked.shape, eps, floor)].T).T
 
 
 def minimal_head(head: Head, queries: np.ndarray, direct_reads: bool) -> forms.Factors:
@@ -110,8 +110,29 @@ def split_common(
     common = sines <= tolerance
     C, B_rest = B @ Vt[common].T, B @ Vt[~common].T
     # What is orthogonal to C inside A: the last left singular vectors of AᵀC.
-    rotation = np.linalg.svd(A.T @ C)[0]
-    return C, A @ rotation[:, C.shape[1] :], B_rest
+    A_rest = A @ np.linalg.svd(A.T @ C)[0][:, C.shape[1] :]
+    return canonical_basis(C), canonical_basis(A_rest), canonical_basis(B_rest)
+
+
+def canonical_basis(basis: np.ndarray) -> np.ndarray:
+    """Return the orthonormal basis [d, k] of the same space that the space alone decides.
+
+    Singular vectors of equal singular values are chosen by rounding, and so differ from processor
+    to processor. Here the coordinate axis nearest to the space is projected into it, then the axis
+    nearest to what is left, and so on. The whole space gets the axes themselves.
+    """
+    if basis.shape[0] == basis.shape[1]:
+        return np.eye(len(basis))
+    left, columns = basis @ basis.T, np.zeros_like(basis)
+    for place in range(basis.shape[1]):
+        sizes = np.linalg.norm(left, axis=0)
+        # Of axes that are equally near up to rounding, the first.
+        axis = int(np.argmax(sizes > 0.999 * sizes.max()))
+        # Once more, against what rounding left of earlier columns.
+        column = left[:, axis] - columns @ (columns.T @ left[:, axis])
+        columns[:, place] = column / np.linalg.norm(column)
+        left = left - np.outer(columns[:, place], columns[:, place] @ left)
+    return columns
 
 
 def share_memory(factors: forms.Factors) -> forms.Factors:
