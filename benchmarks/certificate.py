@@ -20,8 +20,8 @@ from underhood.analysis.decompilation.bounding.certificate import (
     memory_with_now_bound,
 )
 from underhood.analysis.decompilation.bounding.lags import COARSE, FINE, lag_nodes
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.quadratic import QuadraticForm
+from underhood.common.linear_algebra import upper
 
 STUDENTS = OUT.parent / "students"
 MANY, STARTS, STEPS = 6, 30, 200

@@ -8,9 +8,9 @@ import numpy as np
 
 import underhood as uh
 from underhood.analysis.forms import norms
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
-from underhood.analysis.shrinking.gates import eigen_gates
+from underhood.common.linear_algebra import upper
+from underhood.training.second_order.gates import eigen_gates
 
 
 def weights(rnn):

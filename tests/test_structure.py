@@ -142,7 +142,7 @@ def test_files_say_what_they_are_and_imports_point_one_way(path):
         ("analysis/reading/probes.py", "from underhood.analysis.shrinking.merging import merge"),
         ("analysis/forms/norms.py", "from ..reading import probes"),
         ("analysis/scoring/scores.py", "from underhood.analysis.decompilation import nearest"),
-        ("analysis/decompilation/lags.py", "import underhood.analysis.shrinking.gates"),
+        ("analysis/decompilation/lags.py", "import underhood.analysis.shrinking.pruning"),
         ("analysis/shrinking/pruning.py", "from underhood.analysis import decompile"),
     ],
 )

@@ -15,13 +15,13 @@ import underhood as uh
 from underhood.analysis.decompilation.bounding.bounds import one_token_bound, two_token_bound
 from underhood.analysis.decompilation.bounding.lags import COARSE, FINE, lag_nodes
 from underhood.analysis.decompilation.bounding.rounding import rounding_bound
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.quadratic import (
     QuadraticForm,
     products,
     quadratic_form,
     symmetric_products as reads_of,
 )
+from underhood.common.linear_algebra import upper
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

@@ -11,9 +11,9 @@ from teachers import attention
 
 import underhood as uh
 from underhood.analysis.decompilation.projection import attention_features, project
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadratic_form
+from underhood.common.linear_algebra import upper
 from underhood.constructions.sources.reference import reference
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")

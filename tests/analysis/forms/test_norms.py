@@ -9,7 +9,6 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.analysis.decompilation.projection import attention_features, exact_table, project
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.norms import between, by_degree, second_moments, size
 from underhood.analysis.forms.quadratic import (
     QuadraticForm,
@@ -18,6 +17,7 @@ from underhood.analysis.forms.quadratic import (
     from_table,
     quadratic_form,
 )
+from underhood.common.linear_algebra import upper
 from underhood.tasks.moments import output_moments
 
 pytestmark = pytest.mark.usefixtures("x64")

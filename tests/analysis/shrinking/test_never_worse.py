@@ -10,8 +10,8 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.analysis.shrinking.fresh_loss import FreshLoss, clearly_better
-from underhood.analysis.shrinking.variable_projection import Data, SeparableNetwork
 from underhood.common.live import QUIET_SECONDS, Speaker
+from underhood.training.second_order.separable import Data, SeparableNetwork
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

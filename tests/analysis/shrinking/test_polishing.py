@@ -14,7 +14,7 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.analysis.shrinking.variable_projection import (
+from underhood.training.second_order.separable import (
     Data,
     SeparableNetwork,
     fit_linear,

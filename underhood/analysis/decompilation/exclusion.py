@@ -17,7 +17,6 @@ features. The distance to all tables is a projection (`missed_by_tables`).
 import numpy as np
 
 from underhood.analysis.decompilation.projection import correlations, metric
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.monomials import monomials
 from underhood.analysis.forms.norms import entry_moments, second_moments
 from underhood.analysis.forms.quadratic import (
@@ -26,6 +25,7 @@ from underhood.analysis.forms.quadratic import (
     from_table,
     products,
 )
+from underhood.common.linear_algebra import upper
 
 # Directions in which the rank of N_k(x) is tried.
 DIRECTIONS = 64

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from underhood.analysis.decompilation.nearest import Projected
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.common.least_squares import damped_steps
+from underhood.common.linear_algebra import upper
 
 # A smaller cost is rounding; the tables have size one.
 ROUNDING_COST = 1e-30

@@ -20,10 +20,10 @@ from scipy.linalg import block_diag
 from underhood.analysis.decompilation.projection import attention_features, exact_table, project
 from underhood.analysis.forms import quadratic
 from underhood.analysis.forms.attention_fit import attention_with, fit_attention
-from underhood.analysis.forms.linear_algebra import symmetric_reads
 from underhood.analysis.forms.norms import TIME, second_moments
 from underhood.analysis.forms.quadratic import QuadraticForm, attention_table
 from underhood.common.least_squares import ResidualPoint, damped_steps
+from underhood.common.linear_algebra import symmetric_reads
 from underhood.layers import LinearAttention
 
 # Up to this many inputs the metric of functions is used; it has (d³/2)² entries. Beyond it, the

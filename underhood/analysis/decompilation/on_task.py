@@ -27,9 +27,9 @@ from underhood.analysis.decompilation.nearest import (
     square_root,
 )
 from underhood.analysis.decompilation.projection import attention_features
-from underhood.analysis.forms.linear_algebra import decayed_sums
 from underhood.analysis.forms.quadratic import QuadraticForm, decay_groups, products, quadratic_form
 from underhood.common.errors import BadInput
+from underhood.common.linear_algebra import decayed_sums
 from underhood.tasks import Task
 
 # Sequences to fit and as many to judge, drawn in chunks.

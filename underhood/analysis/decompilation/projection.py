@@ -17,10 +17,10 @@ expectations of monomials.
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.monomials import entry_powers, monomials
 from underhood.analysis.forms.norms import TIME, entry_moments
 from underhood.analysis.forms.quadratic import QuadraticForm, from_table
+from underhood.common.linear_algebra import upper
 
 
 def normal_moments(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from underhood.analysis.forms.diagonal import diagonalise
-from underhood.analysis.forms.linear_algebra import symmetric_part
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import (
     ExactLayer,
@@ -21,6 +20,7 @@ from underhood.analysis.forms.quadratic import (
     input_reads,
     quadratic_form,
 )
+from underhood.common.linear_algebra import symmetric_part
 from underhood.layers import DenseGatedRNN
 
 EPS = float(np.finfo(float).eps)

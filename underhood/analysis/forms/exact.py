@@ -16,9 +16,9 @@ from functools import singledispatch
 import numpy as np
 
 from underhood.analysis.arguments import GatedNetwork
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.quadratic import QuadraticForm, coupled, decay_groups
 from underhood.common.arrays import Weight
+from underhood.common.linear_algebra import upper
 from underhood.layers import GatedRNN, SideGatedRNN
 
 # More products than this take too long; about ten million of them take a second or two.

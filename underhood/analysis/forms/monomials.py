@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import upper
+from underhood.common.linear_algebra import upper
 
 DEGREE = 4
 # x^n in orthonormal Hermite polynomials of one variable: (order, coefficient).

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.monomials import monomials
 from underhood.analysis.forms.quadratic import QuadraticForm, entry_degrees
+from underhood.common.linear_algebra import upper
 
 # The length at which sizes of functions are stated.
 TIME = 32

@@ -20,8 +20,8 @@ from functools import singledispatch
 import numpy as np
 
 from underhood.analysis.forms.diagonal import diagonalise
-from underhood.analysis.forms.linear_algebra import decayed_sums, symmetric_part, upper
 from underhood.common.errors import BadInput
+from underhood.common.linear_algebra import decayed_sums, symmetric_part, upper
 from underhood.layers import DenseGatedRNN, GatedRNN, LinearAttention, MultiHead, SideGatedRNN
 
 # Layers whose function is known exactly.

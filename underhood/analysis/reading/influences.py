@@ -8,9 +8,9 @@ measured on sampled normal tokens, so scaling a neuron up and its readers down c
 import numpy as np
 
 from underhood.analysis.arguments import GatedNetwork
-from underhood.analysis.forms.linear_algebra import decayed_sums
 from underhood.analysis.forms.norms import TIME
 from underhood.analysis.forms.quadratic import input_reads, products
+from underhood.common.linear_algebra import decayed_sums
 from underhood.layers import SideGatedRNN
 
 SAMPLED_SEQUENCES = 128

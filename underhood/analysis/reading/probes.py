@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from underhood.analysis.arguments import GatedNetwork, check_gated
-from underhood.analysis.forms.linear_algebra import decayed_sums
 from underhood.analysis.forms.norms import TIME
 from underhood.analysis.reading.influences import sample_states
 from underhood.analysis.reading.neuron_roles import memory_decays
 from underhood.common.decay import kinds
 from underhood.common.errors import BadInput
+from underhood.common.linear_algebra import decayed_sums
 from underhood.layers import LinearAttention
 
 

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.analysis.forms.linear_algebra import decay_slopes, decayed_sums
 from underhood.analysis.scoring.jackknife import group_count
 from underhood.analysis.scoring.layer_arrays import AnyLayer, Plan, read_layer
+from underhood.common.linear_algebra import decay_slopes, decayed_sums
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.scoring.pairs import SequencePairs
+from underhood.common.linear_algebra import upper
 
 # What all outputs weigh in the fit, against all differences.
 WHOLE_WEIGHT = 1e-3

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import decayed_sums
 from underhood.analysis.scoring.jackknife import clipped, group_count, jackknife_error, with_error
+from underhood.common.linear_algebra import decayed_sums
 from underhood.layers import LinearAttention
 
 # A state's singular values below this share of the largest do not count for its rank.

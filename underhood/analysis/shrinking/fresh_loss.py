@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from underhood.analysis.shrinking.variable_projection import (
+from underhood.training.second_order.separable import (
     Data,
     SeparableNetwork,
     half_mean_square,

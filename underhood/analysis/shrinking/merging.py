@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from underhood.analysis.arguments import check_numbers
-from underhood.analysis.forms.linear_algebra import group_by_line, line_coordinates, symmetric_part
 from underhood.analysis.forms.norms import TIME, relative_change
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import sample_states
-from underhood.analysis.shrinking.gates import eigen_gates, stack_gates
 from underhood.common.arrays import in_float64
 from underhood.common.errors import BadInput
+from underhood.common.linear_algebra import group_by_line, line_coordinates, symmetric_part
 from underhood.layers import GatedRNN
+from underhood.training.second_order.gates import eigen_gates, stack_gates
 
 
 @dataclass(frozen=True)

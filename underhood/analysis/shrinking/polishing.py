@@ -32,19 +32,19 @@ from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
 from underhood.analysis.shrinking.fresh_loss import FreshLoss, clearly_better, loss_on
 from underhood.analysis.shrinking.pruning import select
-from underhood.analysis.shrinking.variable_projection import (
-    Data,
-    Minimised,
-    SeparableNetwork,
-    half_mean_square,
-    minimise,
-)
 from underhood.common.arrays import in_float64, key_problems
 from underhood.common.errors import BadInput, refuse
 from underhood.common.live import LineProgress, Speaker, progress_problems
 from underhood.common.numbers import share_problems, whole_problems
 from underhood.common.threads import one_thread
 from underhood.tasks import Task
+from underhood.training.second_order.separable import (
+    Data,
+    Minimised,
+    SeparableNetwork,
+    half_mean_square,
+    minimise,
+)
 
 # Neurons of less influence are removed; the next threshold is tried where that was too many.
 THRESHOLDS = (2e-3, 5e-4, 1e-4, 0.0)

@@ -18,7 +18,6 @@ from numpy.random import Generator
 
 from underhood.analysis.arguments import Network, check_gated
 from underhood.analysis.forms.absolute import absolute_form
-from underhood.analysis.forms.linear_algebra import symmetric_part
 from underhood.analysis.forms.norms import TIME, between, relative_change, size
 from underhood.analysis.forms.quadratic import (
     QuadraticForm,
@@ -27,15 +26,16 @@ from underhood.analysis.forms.quadratic import (
     symmetric_products as reads_of,
 )
 from underhood.analysis.reading.neuron_roles import roles
-from underhood.analysis.shrinking.gates import GateOutputs, eigen_gates, stack_gates
 from underhood.analysis.shrinking.products import Pair, gate_basis, rank_one_basis, spanning_rows
 from underhood.analysis.shrinking.pruning import select
 from underhood.analysis.shrinking.side_reduction import reduce_side
 from underhood.common.arrays import in_float64
 from underhood.common.errors import BadInput
+from underhood.common.linear_algebra import symmetric_part
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import GatedRNN, SideGatedRNN
+from underhood.training.second_order.gates import GateOutputs, eigen_gates, stack_gates
 
 # If neurons are less spread than this, better ones are searched for.
 WELL_SPREAD = 0.05

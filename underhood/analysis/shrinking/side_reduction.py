@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import group_by_line, line_coordinates, symmetric_part
 from underhood.analysis.forms.quadratic import decay_groups, symmetric_products
-from underhood.analysis.shrinking.gates import eigen_gates
 from underhood.analysis.shrinking.products import entry_weights, spanning_rows
+from underhood.common.linear_algebra import group_by_line, line_coordinates, symmetric_part
 from underhood.layers import SideGatedRNN
+from underhood.training.second_order.gates import eigen_gates
 
 # W_in_m, W_in_x, W_side, Dᵀ: one row per neuron.
 NeuronRows = tuple[np.ndarray, ...]

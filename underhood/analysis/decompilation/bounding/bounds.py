@@ -10,9 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from underhood.analysis.forms.linear_algebra import upper
 from underhood.analysis.forms.monomials import DEGREE, find_powers, monomials
 from underhood.analysis.forms.quadratic import entry_degrees
+from underhood.common.linear_algebra import upper
 
 
 def largest_norms(matrices: np.ndarray) -> np.ndarray:

@@ -26,13 +26,13 @@ from underhood.analysis.decompilation.bounding.horizons import LONGEST_HORIZON, 
 from underhood.analysis.decompilation.bounding.lags import COARSE, FINE, Lags, lag_nodes
 from underhood.analysis.decompilation.bounding.rounding import SMALLEST, rounding_bound
 from underhood.analysis.decompilation.function import NetworkFunction
-from underhood.analysis.forms.linear_algebra import symmetric_reads
 from underhood.analysis.forms.norms import between, by_degree, size
 from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.reading.neuron_roles import memory_decays
 from underhood.common.decay import kinds
 from underhood.common.errors import refuse
 from underhood.common.files import Json
+from underhood.common.linear_algebra import symmetric_reads
 from underhood.common.numbers import finite_or_none, whole_problems
 from underhood.layers import LinearAttention, MultiHead
 

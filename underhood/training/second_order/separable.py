@@ -15,17 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from underhood.analysis.arguments import GatedNetwork
-from underhood.analysis.forms.linear_algebra import (
+from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.common.decay import kinds
+from underhood.common.least_squares import damped_steps
+from underhood.common.linear_algebra import (
     decay_slopes,
     decayed_sums,
     symmetric_reads,
     upper,
 )
-from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.analysis.shrinking.gates import eigen_gates
-from underhood.common.decay import kinds
-from underhood.common.least_squares import damped_steps
 from underhood.layers import GatedRNN, SideGatedRNN
+from underhood.training.second_order.gates import eigen_gates
 
 # Steps are tried while their damping is below this.
 MOST_DAMPING = 1e8

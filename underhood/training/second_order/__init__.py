@@ -1,0 +1,1 @@
+"""Second-order training: variable projection with Levenberg–Marquardt, in float64."""
