@@ -43,6 +43,7 @@ PUBLIC = sorted(
         *("Affine", "linear_recurrence", "stream", "save", "load", "BadInput"),
         *("compile", "Construction", "Role", "ImpossibleConstruction"),
         *("attention_from_linear_rnn", "tasks", "train", "Recipe", "Adam", "Cosine", "Run"),
+        *("fit", "Fit"),
         *("sweep", "Study", "decompile", "Decompilation", "Certificate", "roles"),
         *("prune", "Pruned", "merge", "Merged", "polish", "Polished", "reduce", "Reduced"),
         *("polynomial", "Polynomial", "moment_form", "MomentForm", "probe", "Probes"),

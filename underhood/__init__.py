@@ -1,7 +1,8 @@
 """underhood: the attention under the hood of recurrent networks.
 
 `compile` turns linear self-attention into a recurrent network that computes the same function.
-`train` finds such networks by gradient descent on `tasks`, and `sweep` many of them.
+`train` finds such networks by gradient descent on `tasks`, and `sweep` many of them. `fit` finds
+them in seconds, by second-order steps.
 `prune`, `polish`, `reduce`, `polynomial` and `decompile` look inside them, and `attention_score`
 looks inside any layer.
 `save` and `load` keep networks in files. Layers take one sequence; batches are the caller's vmap.
@@ -22,7 +23,7 @@ _NAMES = {
         LRUInOutMLP Mamba MambaBlock MultiHead SideGatedRNN Stack linear_recurrence load save
         stream""",
     "sweeps": "Study sweep",
-    "training": "Adam Cosine Recipe Run train",
+    "training": "Adam Cosine Fit Recipe Run fit train",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted([*_MODULES, "tasks"])

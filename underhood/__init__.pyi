@@ -63,8 +63,10 @@ from underhood.sweeps.sweeping import (
 from underhood.training import (
     Adam as Adam,
     Cosine as Cosine,
+    Fit as Fit,
     Recipe as Recipe,
     Run as Run,
+    fit as fit,
     train as train,
 )
 

@@ -1,4 +1,4 @@
-"""Linear algebra that the whole analysis shares: symmetric matrices, decayed sums, lines."""
+"""Linear algebra of gated networks: symmetric matrices, products, decayed sums, lines."""
 
 from functools import cache
 
@@ -26,6 +26,13 @@ def symmetric_reads(reads: np.ndarray, size: int) -> np.ndarray:
     return symmetric_part(matrices)
 
 
+def symmetric_products(W_m: np.ndarray, W_x: np.ndarray) -> np.ndarray:
+    """Return rows q_i with (w_m·z)(w_x·z) = q_i·v(z)."""
+    rows, columns = upper(W_m.shape[-1])
+    both = W_m[..., rows] * W_x[..., columns] + W_m[..., columns] * W_x[..., rows]
+    return np.where(rows == columns, both / 2, both)
+
+
 def decayed_sums(decay: np.ndarray | float, written: np.ndarray, axis: int = 1) -> np.ndarray:
     """Return h_t = λ h_{t−1} + written_t for all t; λ broadcasts over what follows the axis."""
     states = written.copy()
@@ -35,10 +42,11 @@ def decayed_sums(decay: np.ndarray | float, written: np.ndarray, axis: int = 1) 
     return states
 
 
-def decay_slopes(decay: np.ndarray | float, states: np.ndarray) -> np.ndarray:
-    """Return dh_t/dλ of decayed sums h [sequences, time, …]."""
-    earlier = np.concatenate([np.zeros_like(states[:, :1]), states[:, :-1]], axis=1)
-    return decayed_sums(decay, earlier)
+def decay_slopes(decay: np.ndarray | float, states: np.ndarray, axis: int = 1) -> np.ndarray:
+    """Return dh_t/dλ of decayed sums h."""
+    earlier = np.zeros_like(states)
+    np.moveaxis(earlier, axis, 0)[1:] = np.moveaxis(states, axis, 0)[:-1]
+    return decayed_sums(decay, earlier, axis)
 
 
 def group_by_line(vectors: np.ndarray, tolerance: float) -> list[np.ndarray]:

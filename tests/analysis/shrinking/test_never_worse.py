@@ -9,9 +9,10 @@ from scrambles import rebuilt
 from teachers import attention, gated_rnn
 
 import underhood as uh
-from underhood.analysis.shrinking.fresh_loss import FreshLoss, clearly_better
+from underhood.analysis.shrinking.fresh_loss import FreshLoss, clearly_better, outputs_on
 from underhood.common.live import QUIET_SECONDS, Speaker
-from underhood.training.second_order.separable import Data, SeparableNetwork
+from underhood.training.second_order.examples import Data
+from underhood.training.second_order.separable import SeparableNetwork
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
@@ -93,7 +94,7 @@ def test_a_fit_ends_when_fresh_sequences_do_not_gain() -> None:
     network = SeparableNetwork.of(rebuilt(gated_rnn(2)))
     tokens = rng.normal(size=(30, 5, 2))
     right = Data(tokens, np.zeros((150, 3)), last=False)
-    data = Data(tokens, network.outputs(right), last=False)
+    data = Data(tokens, outputs_on(right, network), last=False)
     fresh = FreshLoss(data, before=1.0)
     # The network is exact, so it is a new low; a second look is not.
     assert fresh.reason_to_stop(network) is None and fresh.best is network

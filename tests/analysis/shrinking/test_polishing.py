@@ -14,12 +14,10 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.training.second_order.separable import (
-    Data,
-    SeparableNetwork,
-    fit_linear,
-    minimise,
-)
+from underhood.analysis.shrinking.fresh_loss import outputs_on
+from underhood.training.second_order.examples import Data
+from underhood.training.second_order.minimising import fit_linear, minimise
+from underhood.training.second_order.separable import SeparableNetwork
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
@@ -238,12 +236,14 @@ def random_data(rng, d: int, last: bool, many: int = 60) -> Data:
 def test_derivatives_are_finite_differences(d, n, side, last, seed):
     rng = np.random.default_rng(seed)
     student, data = random_student(rng, d, n, side), random_data(rng, d, last, many=3)
-    result = student.derivatives(data, student.states(data.tokens))
+    result = data.derivatives(student)
     parameters = 2 * student.W_m.size + int(student.free.sum()) + (n * d if side else 0)
     step = 1e-5
     for place in range(parameters):
         by = step * np.eye(parameters)[place]
-        slope = (student.moved(by).outputs(data) - student.moved(-by).outputs(data)) / (2 * step)
+        slope = (outputs_on(data, student.moved(by)) - outputs_on(data, student.moved(-by))) / (
+            2 * step
+        )
         for o in range(2):
             assert result[o].shape == (len(data.targets), parameters)
             scale = 1 + np.abs(slope).max()
@@ -256,7 +256,7 @@ def test_the_linear_part_is_that_of_least_squares(side, last):
     rng = np.random.default_rng(0)
     student, data = random_student(rng, 2, 4, side), random_data(rng, 2, last)
     fitted = fit_linear(student, data)
-    F = student.features(data, student.states(data.tokens))
+    F = data.features(student)
     expected = np.linalg.lstsq(F, data.targets)[0].T
     np.testing.assert_allclose(fitted.network.linear, expected, atol=1e-10)
     np.testing.assert_allclose(fitted.residual, data.targets - F @ expected.T, atol=1e-10)

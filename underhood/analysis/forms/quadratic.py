@@ -21,7 +21,12 @@ import numpy as np
 
 from underhood.analysis.forms.diagonal import diagonalise
 from underhood.common.errors import BadInput
-from underhood.common.linear_algebra import decayed_sums, symmetric_part, upper
+from underhood.common.linear_algebra import (
+    decayed_sums,
+    symmetric_part,
+    symmetric_products,
+    upper,
+)
 from underhood.layers import DenseGatedRNN, GatedRNN, LinearAttention, MultiHead, SideGatedRNN
 
 # Layers whose function is known exactly.
@@ -107,13 +112,6 @@ def entry_degrees(d_in: int) -> np.ndarray:
     """Return the degree in x of each entry of v: 2, 1, and 0 for the constant."""
     rows, columns = upper(d_in + 1)
     return (rows < d_in).astype(int) + (columns < d_in)
-
-
-def symmetric_products(W_m: np.ndarray, W_x: np.ndarray) -> np.ndarray:
-    """Return rows q_i with (w_m·z)(w_x·z) = q_i·v(z)."""
-    rows, columns = upper(W_m.shape[-1])
-    both = W_m[..., rows] * W_x[..., columns] + W_m[..., columns] * W_x[..., rows]
-    return np.where(rows == columns, both / 2, both)
 
 
 def input_reads(layer: GatedRNN | SideGatedRNN | DenseGatedRNN) -> np.ndarray:

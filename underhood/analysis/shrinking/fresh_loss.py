@@ -2,11 +2,8 @@
 
 import numpy as np
 
-from underhood.training.second_order.separable import (
-    Data,
-    SeparableNetwork,
-    half_mean_square,
-)
+from underhood.training.second_order.examples import Data, half_mean_square
+from underhood.training.second_order.separable import SeparableNetwork
 
 # A fit ends when this many steps in a row do not lower the loss on fresh sequences.
 PATIENCE = 2
@@ -31,7 +28,7 @@ class FreshLoss:
 
     def reason_to_stop(self, network: SeparableNetwork) -> str | None:
         """Look at a network; return a reason once several in a row have not been better."""
-        loss = half_mean_square(network.outputs(self.data) - self.data.targets)
+        loss = loss_on(self.data, outputs_on(self.data, network))
         if loss < self.lowest:
             self.lowest, self.best, self.misses = loss, network, 0
             return None
@@ -39,6 +36,12 @@ class FreshLoss:
         if self.misses < PATIENCE:
             return None
         return f"{PATIENCE} steps in a row did not lower the loss on fresh sequences"
+
+
+def outputs_on(data: Data, network: SeparableNetwork) -> np.ndarray:
+    """Return the outputs [rows, d_out] of a network."""
+    outputs: np.ndarray = data.features(network) @ network.linear.T
+    return outputs
 
 
 def loss_on(data: Data, outputs: np.ndarray) -> float:

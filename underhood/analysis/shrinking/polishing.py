@@ -27,24 +27,20 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.analysis.arguments import GatedNetwork, Network, check_gated
+from underhood.analysis.arguments import Network, check_gated
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import influence
-from underhood.analysis.shrinking.fresh_loss import FreshLoss, clearly_better, loss_on
+from underhood.analysis.shrinking.fresh_loss import FreshLoss, clearly_better, loss_on, outputs_on
 from underhood.analysis.shrinking.pruning import select
 from underhood.common.arrays import in_float64, key_problems
-from underhood.common.errors import BadInput, refuse
+from underhood.common.errors import refuse
 from underhood.common.live import LineProgress, Speaker, progress_problems
 from underhood.common.numbers import share_problems, whole_problems
 from underhood.common.threads import one_thread
 from underhood.tasks import Task
-from underhood.training.second_order.separable import (
-    Data,
-    Minimised,
-    SeparableNetwork,
-    half_mean_square,
-    minimise,
-)
+from underhood.training.second_order.examples import check_sizes, sample
+from underhood.training.second_order.minimising import Minimised, minimise
+from underhood.training.second_order.separable import SeparableNetwork
 
 # Neurons of less influence are removed; the next threshold is tried where that was too many.
 THRESHOLDS = (2e-3, 5e-4, 1e-4, 0.0)
@@ -142,10 +138,10 @@ def polish(
     check_gated(model, "polish")
     check_settings(key, thresholds, steps, sequences, progress)
     began, speaker = time.monotonic(), Speaker(progress)
-    check_task(model, task)
+    check_sizes(task, model.d_in, model.d_out, about="polish")
     model = in_float64(model)
     fit_key, judge_key = jax.random.split(key)
-    judge = sample(task, judge_key, 65536 if task.reads_last else 256)
+    judge = sample(task, judge_key, 65536 if task.reads_last else 256, about="polish")
     noisy, zero, target = task.best_loss > 0, ZERO_LOSS * task.scale, 1e-13 * ZERO_LOSS * task.scale
     fresh: FreshLoss | None = None
     if noisy:
@@ -182,11 +178,11 @@ def polish(
         start = SeparableNetwork.of(smaller).rounded()
         data = sample(task, fit_key, sequences or sequences_needed(start, task, noisy))
         student, costs, reason = fit(start)
-        loss, taken = loss_on(judge, student.outputs(judge)), len(costs) - 1
+        loss, taken = loss_on(judge, outputs_on(judge, student)), len(costs) - 1
         hopeless = fresh is not None and fresh.best is None
         if not hopeless and np.any(student.rounded().free != student.free):
             nearer, more, why = fit(student.rounded())
-            nearer_loss = loss_on(judge, nearer.outputs(judge))
+            nearer_loss = loss_on(judge, outputs_on(judge, nearer))
             taken += len(more) - 1
             if nearer_loss <= max(loss, zero):
                 student, costs, loss, reason = nearer, more, nearer_loss, why
@@ -223,35 +219,6 @@ def check_settings(
         sizes = {"steps": steps} | ({} if sequences is None else {"sequences": sequences})
         problems = share_problems(**shares) + whole_problems(**sizes)
     refuse(key_problems(key) + problems + progress_problems(progress), about="polish")
-
-
-def check_task(model: GatedNetwork, task: Task) -> None:
-    """Refuse a task of other sizes than the model's, or without squared errors."""
-    if not isinstance(task, Task):
-        raise BadInput(f"polish: the task is a {type(task).__name__}; give one of uh.tasks.")
-    if (model.d_in, model.d_out) != (task.d_in, task.d_out):
-        raise BadInput(
-            f"polish: the model maps {model.d_in} numbers to {model.d_out}, the task "
-            f"{task.d_in} to {task.d_out}."
-        )
-    with jax.enable_x64(True):
-        batch = task.sample(jax.random.key(0), 4)
-        targets = np.asarray(batch.targets)
-        squared = np.issubdtype(targets.dtype, np.floating) and targets.shape[-1] == task.d_out
-        if squared:
-            loss = float(task.loss(jax.numpy.zeros_like(targets), batch.targets))
-            squared = bool(np.isclose(loss, half_mean_square(targets)))
-    if not squared:
-        kind = type(task).__name__
-        raise BadInput(f"polish minimises squared errors, but {kind} has a different loss.")
-
-
-def sample(task: Task, key: PRNGKeyArray, sequences: int) -> Data:
-    """Draw fresh sequences in float64."""
-    with jax.enable_x64(True):
-        batch = task.sample(key, sequences)
-        inputs, targets = np.asarray(batch.inputs, float), np.asarray(batch.targets, float)
-    return Data(inputs, targets.reshape(-1, task.d_out), task.reads_last)
 
 
 def sequences_needed(student: SeparableNetwork, task: Task, noisy: bool) -> int:

@@ -13,9 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import Generator
 
-from underhood.analysis.forms.quadratic import symmetric_products
 from underhood.common.least_squares import ResidualPoint, damped_steps
-from underhood.common.linear_algebra import symmetric_reads, upper
+from underhood.common.linear_algebra import symmetric_products, symmetric_reads, upper
 
 # Searches for each dimension of a space.
 SEARCHES = 12

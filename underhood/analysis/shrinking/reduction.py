@@ -23,7 +23,6 @@ from underhood.analysis.forms.quadratic import (
     QuadraticForm,
     decay_groups,
     quadratic_form,
-    symmetric_products as reads_of,
 )
 from underhood.analysis.reading.neuron_roles import roles
 from underhood.analysis.shrinking.products import Pair, gate_basis, rank_one_basis, spanning_rows
@@ -31,7 +30,7 @@ from underhood.analysis.shrinking.pruning import select
 from underhood.analysis.shrinking.side_reduction import reduce_side
 from underhood.common.arrays import in_float64
 from underhood.common.errors import BadInput
-from underhood.common.linear_algebra import symmetric_part
+from underhood.common.linear_algebra import symmetric_part, symmetric_products as reads_of
 from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import GatedRNN, SideGatedRNN

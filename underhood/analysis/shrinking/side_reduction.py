@@ -10,9 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from underhood.analysis.forms.quadratic import decay_groups, symmetric_products
+from underhood.analysis.forms.quadratic import decay_groups
 from underhood.analysis.shrinking.products import entry_weights, spanning_rows
-from underhood.common.linear_algebra import group_by_line, line_coordinates, symmetric_part
+from underhood.common.linear_algebra import (
+    group_by_line,
+    line_coordinates,
+    symmetric_part,
+    symmetric_products,
+)
 from underhood.layers import SideGatedRNN
 from underhood.training.second_order.gates import eigen_gates
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from underhood.analysis import decompile, polish, polynomial, probe, prune, reduce
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.analysis.shrinking.polishing import sample
 from underhood.common.files import Json
 from underhood.experiments.protocols.students import (
     QUICK_FACTOR,
@@ -27,7 +26,7 @@ from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import no_more_than, ours, shown
 from underhood.layers import GatedRNN
 from underhood.tasks import TeacherStudent
-from underhood.training.second_order.separable import half_mean_square
+from underhood.training.second_order.examples import half_mean_square, sample
 
 # The paper's numbers, and the stage of the student that each is measured at.
 TABLE1_PAPER = {
