@@ -1,9 +1,9 @@
 """Time to discovery: from random weights to the attention inside, stage by stage.
 
-    python benchmarks/discovery.py                    one student alone, compilation included
-    python benchmarks/discovery.py --teachers 10      ten teachers, one student each
-    python benchmarks/discovery.py --seeds 10         ten students of one teacher
-    python benchmarks/discovery.py --students FOLDER  students trained before, tTEACHER_sSEED
+    python benchmarks/first_order.py                    one student alone, compilation included
+    python benchmarks/first_order.py --teachers 10      ten teachers, one student each
+    python benchmarks/first_order.py --seeds 10         ten students of one teacher
+    python benchmarks/first_order.py --students FOLDER  students trained before, tTEACHER_sSEED
 
 The paper's student (d = 4, 100 neurons, 100 gate outputs, T = 32) is trained with the fast recipe,
 polished on fresh samples of its task, reduced, and decompiled; `as trained` is the residual of the
