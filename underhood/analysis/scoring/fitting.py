@@ -16,7 +16,7 @@ import numpy as np
 
 from underhood.analysis.forms.attention_fit import fit_attention
 from underhood.analysis.scoring.jackknife import jackknife_error
-from underhood.analysis.scoring.problem import Fit, Problem, apply, ridged
+from underhood.analysis.scoring.problem import AttentionPoint, Problem, apply, ridged
 from underhood.common.least_squares import damped_steps
 
 # λ = 1 and horizons 1/(1 − λ) from a hundred tokens to about one.
@@ -29,7 +29,7 @@ EXACT_COST, CONVERGED = 1e-28, 1e-7
 TIE = 1e-14
 
 
-def fit_memory(problem: Problem) -> Fit:
+def fit_memory(problem: Problem) -> AttentionPoint:
     """Return the best W_V, M and λ; λ is 1 unless another one is clearly better."""
     problem = problem.at(1.0)
     lasting = newton_fit(problem, alternate_on_rows(problem, guesses=GUESSES), free_decay=False)
@@ -45,7 +45,7 @@ def fit_memory(problem: Problem) -> Fit:
     return lasting if lasting.cost <= fading.cost + chance else fading
 
 
-def golden_section(problem: Problem, starts: list[Fit]) -> Fit:
+def golden_section(problem: Problem, starts: list[AttentionPoint]) -> AttentionPoint:
     """Return the best fit for λ between the neighbours of the best λ on the grid."""
     place = int(np.argmin([fit.cost for fit in starts]))
     best = starts[place]
@@ -62,7 +62,9 @@ def golden_section(problem: Problem, starts: list[Fit]) -> Fit:
     return min(best, left, right, key=lambda fit: fit.cost)
 
 
-def alternate_on_rows(problem: Problem, M: np.ndarray | None = None, guesses: int = 1) -> Fit:
+def alternate_on_rows(
+    problem: Problem, M: np.ndarray | None = None, guesses: int = 1
+) -> AttentionPoint:
     """Fit W_V to M and M to W_V by turns, starting from the regression unless M is given."""
     G, correlations = problem.G, problem.onto_features(problem.ys)
     M = fit_attention(problem.regression(), guesses=guesses).M if M is None else M
@@ -82,13 +84,13 @@ def alternate_on_rows(problem: Problem, M: np.ndarray | None = None, guesses: in
     return problem.fit(W_V, M)
 
 
-def newton_fit(problem: Problem, fit: Fit, *, free_decay: bool) -> Fit:
+def newton_fit(problem: Problem, fit: AttentionPoint, *, free_decay: bool) -> AttentionPoint:
     """Improve a fit by damped Newton steps until they no longer help."""
 
-    def linearise(fit: Fit) -> Callable[[float], Fit | None]:
+    def linearise(fit: AttentionPoint) -> Callable[[float], AttentionPoint | None]:
         model = quadratic_model(problem.at(fit.decay), fit, free_decay)
 
-        def step(damping: float) -> Fit | None:
+        def step(damping: float) -> AttentionPoint | None:
             try:
                 change_V, change = model.lowest(damping)
             except np.linalg.LinAlgError:
@@ -109,7 +111,7 @@ def newton_fit(problem: Problem, fit: Fit, *, free_decay: bool) -> Fit:
     return fit
 
 
-def decay_error(problem: Problem, fit: Fit) -> float:
+def decay_error(problem: Problem, fit: AttentionPoint) -> float:
     """Return the standard error of λ: jackknife over groups, one Newton step without each group.
 
     A group's gradient is its own. The curvature is that of all rows.
@@ -164,7 +166,7 @@ class Quadratic:
         return np.linalg.solve(K, self.gradient_V.T).T - rows @ change, change
 
 
-def quadratic_model(problem: Problem, fit: Fit, free_decay: bool) -> Quadratic:
+def quadratic_model(problem: Problem, fit: AttentionPoint, free_decay: bool) -> Quadratic:
     """Return all second derivatives at a fit, except that of ŷ by λ."""
     W_V, m, p = fit.W_V, fit.M.ravel(), problem.p
     residuals = problem.residuals(W_V, fit.M)

@@ -24,7 +24,7 @@ WHOLE_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True)
-class Fit:
+class AttentionPoint:
     """W_V [outputs, p], M [p, p], λ, and the sum of squares that they leave."""
 
     W_V: np.ndarray
@@ -102,9 +102,9 @@ class Problem:
         """Return Δy − Δŷ: [rows, outputs]."""
         return self.ys - self.read(M) @ W_V.T
 
-    def fit(self, W_V: np.ndarray, M: np.ndarray) -> Fit:
+    def fit(self, W_V: np.ndarray, M: np.ndarray) -> AttentionPoint:
         """Return W_V and M with the cost they leave."""
-        return Fit(W_V, M, self.decay, float(np.sum(self.residuals(W_V, M) ** 2)))
+        return AttentionPoint(W_V, M, self.decay, float(np.sum(self.residuals(W_V, M) ** 2)))
 
 
 def apply(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:

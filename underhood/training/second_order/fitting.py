@@ -9,7 +9,6 @@ was chosen and what it can do.
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 import equinox as eqx
@@ -27,17 +26,20 @@ from underhood.tasks import Task
 from underhood.tasks.population import population
 from underhood.training.ensemble import StudentMaker
 from underhood.training.second_order.examples import check_sizes, seed_of
+from underhood.training.second_order.races import EndedStart, Race
 from underhood.training.second_order.separable import SeparableNetwork
-from underhood.training.second_order.starts import Assignment, Start, placed, run_start
-
-GatedStudent = GatedRNN | SideGatedRNN
+from underhood.training.second_order.starts import (
+    Assignment,
+    GatedStudent,
+    Start,
+    placed,
+    run_start,
+)
 
 MOST_STARTS = 64
 # A loss of this share of the task's scale above the best one is a success.
-TOLERANCE = 1e-16
+FIT_TOLERANCE = 1e-16
 MOST_STEPS = 400
-# The fit gives up after so many starts that found the function with more neurons than it has.
-ENOUGH_TOO_SMALL = 4
 # A start has so many times the neurons that one head of attention with d inputs can need,
 # d(d+1)/2 + d. Fewer end in wrong places more often, and more take longer.
 STARTING_SHARE = 1.4
@@ -108,7 +110,7 @@ def fit(
     key: PRNGKeyArray,
     width: int | None = None,
     restarts: int | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = FIT_TOLERANCE,
     steps: int = MOST_STEPS,
     exact: bool | None = None,
     wider: bool = True,
@@ -157,7 +159,7 @@ def fit(
     enough = 0.01 * tolerance * task.scale
     assignment = Assignment(task, limit, enough, first.neurons, steps, known, watched)
 
-    def run(number: int) -> tuple[Start, GatedStudent]:
+    def run(number: int) -> EndedStart:
         began = time.monotonic()
         model = in_float64(first if number == 0 else make(student_keys[number], number))
         rng = np.random.default_rng(seed_of(data_keys[number]))
@@ -183,63 +185,6 @@ def fit(
     seconds = time.monotonic() - began
     ending = seconds, len(race.needed_more), race.interrupted
     return Fit(best[1], best[0].loss, task.best_loss, tolerance, starts, *ending)
-
-
-class Race:
-    """Starts side by side; the first in order that succeeds ends those after it."""
-
-    def __init__(self) -> None:
-        self.winner: int | None = None
-        self.interrupted = False
-        self.needed_more: set[int] = set()
-
-    def too_small(self, number: int) -> None:
-        """Note that a start found the function with more neurons than the student has."""
-        self.needed_more.add(number)
-
-    def reason_to_stop(self, number: int) -> str | None:
-        if self.interrupted:
-            return "interrupted"
-        beaten = self.winner is not None and number > self.winner
-        return "an earlier start has succeeded" if beaten else None
-
-    @property
-    def open(self) -> bool:
-        """Whether another start has a chance."""
-        hopeless = len(self.needed_more) >= ENOUGH_TOO_SMALL
-        return self.winner is None and not self.interrupted and not hopeless
-
-    def run(
-        self, run: Callable[[int], tuple[Start, GatedStudent]], count: int, workers: int
-    ) -> list[tuple[Start, GatedStudent]]:
-        """Run starts until one succeeds and none before it is left; return those that count.
-
-        After Ctrl-C the starts under way end with their next step, and what they have counts.
-        """
-        ended: dict[int, tuple[Start, GatedStudent]] = {}
-        with ThreadPoolExecutor(workers) as pool:
-            running: dict[Future[tuple[Start, GatedStudent]], int] = {}
-            waiting = iter(range(count))
-            while True:
-                try:
-                    while len(running) < workers and self.open:
-                        number = next(waiting, None)
-                        if number is None:
-                            break
-                        running[pool.submit(run, number)] = number
-                    if not running:
-                        break
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        number = running.pop(future)
-                        ended[number] = future.result()
-                        if ended[number][0].success:
-                            self.winner = (
-                                number if self.winner is None else min(self.winner, number)
-                            )
-                except KeyboardInterrupt:
-                    self.interrupted = True
-        last = count if self.winner is None else self.winner
-        return [ended[number] for number in sorted(ended) if number <= last]
 
 
 def students_of(

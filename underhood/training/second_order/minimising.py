@@ -5,10 +5,6 @@ the outputs, minus its part in the range of the features. The linear part moves 
 fits, so directions that the examples do not determine stay as they were. Small networks lie in
 narrow curved valleys, which a straight step leaves at once. So a step follows the curve, to second
 order (geodesic acceleration, Transtrum and Sethna 2012).
-
-The range of the features F is known in two ways. A Cholesky factor of FᵀF costs a tenth of an
-orthonormal basis and loses half of the digits: enough until the loss is small. The last steps use
-the basis, and reach rounding.
 """
 
 from collections.abc import Callable
@@ -16,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from underhood.common.least_squares import damped_steps
 from underhood.training.second_order.examples import Examples, half_mean_square
+from underhood.training.second_order.ranges import ExactRange, FastRange
 from underhood.training.second_order.separable import SeparableNetwork
 
 # Steps are tried while their damping is below this.
@@ -28,87 +24,12 @@ MOST_DAMPING = 1e8
 # low enough, only steps that go on falling fast are taken.
 WINDOW, LEAST_GAIN = 8, 0.1
 FAST_WINDOW, FAST_GAIN = 2, 0.9
-# Added to the diagonal of FᵀF, whose entries are 1, so that its factor exists.
-RIDGE = 1e-14
 # Exact steps begin below the first share of the targets' cost. They also follow fast steps that
 # have ended below the second.
 EXACT_BELOW, WORTH_EXACT = 1e-12, 1e-6
 # The bend of the residual along a step is measured after this part of it. A step that bends more
 # than this share of its length is too long.
 PROBE, MOST_BEND = 0.1, 0.375
-# Singular values of the scaled F below this share of the largest are rounding.
-DEPENDENT = 1e-12
-
-
-@dataclass(frozen=True)
-class FastRange:
-    """The range of F by a Cholesky factor L of the scaled FᵀF; `features` are scaled too."""
-
-    features: np.ndarray
-    L: np.ndarray
-
-    # What the ridge and rounding left is taken out again.
-    PASSES = 3
-
-    @classmethod
-    def of(cls, features: np.ndarray) -> "FastRange":
-        gram = features.T @ features
-        gram[np.diag_indices_from(gram)] += RIDGE
-        return cls(features, cholesky(gram, lower=True, overwrite_a=True, check_finite=False))
-
-    def solve(self, residual: np.ndarray) -> np.ndarray:
-        """Return coefficients of the columns that fit a residual."""
-        seen = self.features.T @ residual
-        coefficients: np.ndarray = cho_solve((self.L, True), seen, check_finite=False)
-        return coefficients
-
-    def outside(self, blocks: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the blocks as they are: `normal` takes their part in the range out."""
-        return blocks
-
-    def normal(self, J: np.ndarray) -> np.ndarray:
-        """Return JᵀJ without the part of J in the range."""
-        seen = self.features.T @ J
-        inside = solve_triangular(self.L, seen, lower=True, overwrite_b=True, check_finite=False)
-        product: np.ndarray = J.T @ J - inside.T @ inside
-        return product
-
-    def rest(self, vectors: np.ndarray) -> np.ndarray:
-        """Return columns without their part in the range."""
-        left: np.ndarray = vectors - self.features @ self.solve(vectors)
-        return left
-
-
-@dataclass(frozen=True)
-class ExactRange:
-    """The range of F by an orthonormal basis; `inverse` [columns, rank] solves in it."""
-
-    basis: np.ndarray
-    inverse: np.ndarray
-
-    PASSES = 2
-
-    @classmethod
-    def of(cls, features: np.ndarray) -> "ExactRange":
-        left, values, right = np.linalg.svd(features, full_matrices=False)
-        kept = values > DEPENDENT * np.max(values, initial=0.0)
-        return cls(left[:, kept], right[kept].T / values[kept])
-
-    def solve(self, residual: np.ndarray) -> np.ndarray:
-        coefficients: np.ndarray = self.inverse @ (self.basis.T @ residual)
-        return coefficients
-
-    def outside(self, blocks: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the blocks without their part in the range."""
-        return [self.rest(block) for block in blocks]
-
-    def normal(self, J: np.ndarray) -> np.ndarray:
-        product: np.ndarray = J.T @ J
-        return product
-
-    def rest(self, vectors: np.ndarray) -> np.ndarray:
-        left: np.ndarray = vectors - self.basis @ (self.basis.T @ vectors)
-        return left
 
 
 @dataclass(frozen=True)

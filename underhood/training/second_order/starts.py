@@ -38,12 +38,13 @@ TOKENS, ROWS_PER_UNKNOWN = 8, 4
 # On a task whose loss cannot reach zero, samples are for finding the decays only.
 NOISY_ROWS_PER_UNKNOWN = 12
 # A cost of this share of the task's scale ends a fit: rounding.
-ROUNDING = 1e-27
+ZERO_COST = 1e-27
 # A loss of this share of the scale is worth settling the decays.
 WORTH_SETTLING = 1e-9
 # At these shares of the scale a wide network shows which neurons it needs.
 CONDENSED_AT = (1e-8, 1e-11)
 
+GatedStudent = GatedRNN | SideGatedRNN
 # Called after each step with the number of the start, the step and the loss; a sentence stops it.
 StartWatcher = Callable[[int, int, float], str | None]
 
@@ -121,7 +122,7 @@ def run_start(
         def watch(step: int, cost: float, now: SeparableNetwork) -> str | None:
             return assignment.watch(number, before + step, cost + floor)
 
-        target, left = ROUNDING * task.scale, max(assignment.steps - before, 1)
+        target, left = ZERO_COST * task.scale, max(assignment.steps - before, 1)
         if down_to is not None:
             goals = (down_to, 0.0)
             result = descend(student, examples, left, goals, watch, [], exact=False, curved=False)
@@ -140,13 +141,13 @@ def run_start(
 
     free = np.ones(len(network.decay), bool)
     start = replace(network, linear=np.zeros_like(network.linear), free=free)
-    count = sequences_for(start, task, noisy=population is not None)
+    count = sequences_wanted(start, task, noisy=population is not None)
     tokens = None if task.reads_last else TOKENS
     # Of one draw, because each number of sequences is a program of its own.
     data = sample(task, fit_key, count, tokens)
     if population is not None:
-        found = fit(start, data, 0.0, True)
-        result = fit(found.network.settled(), AllSequences(population), population.floor, True)
+        sampled = fit(start, data, 0.0, True)
+        result = fit(sampled.network.settled(), AllSequences(population), population.floor, True)
         return result.network, ended(result, losses[-1])
     result = Minimised(start, [np.inf], "")
     for level in CONDENSED_AT:
@@ -155,7 +156,7 @@ def run_start(
             break
         smaller = condense(result.network, noise=np.sqrt(result.costs[-1] / task.scale))
         if smaller is not None:
-            fewer = data.first(sequences_for(smaller, task, noisy=False))
+            fewer = data.first(sequences_wanted(smaller, task, noisy=False))
             again = fit(smaller, fewer, 0.0, False)
             if again.costs[-1] <= assignment.enough:
                 result = again
@@ -186,14 +187,14 @@ def loss_of(network: SeparableNetwork, data: Data) -> float:
     return half_mean_square(data.features(network) @ network.linear.T - data.targets)
 
 
-def sequences_for(network: SeparableNetwork, task: Task, *, noisy: bool) -> int:
+def sequences_wanted(network: SeparableNetwork, task: Task, *, noisy: bool) -> int:
     """Return how many sequences the unknowns of a network ask for."""
     unknowns = network.linear.shape[1] + (2 * network.W_m.size) // task.d_out + 1
     rows = (NOISY_ROWS_PER_UNKNOWN if noisy else ROWS_PER_UNKNOWN) * unknowns
     return -(-rows // (1 if task.reads_last else min(TOKENS, task.time)))
 
 
-def placed(fitted: SeparableNetwork, model: GatedRNN | SideGatedRNN) -> GatedRNN | SideGatedRNN:
+def placed(fitted: SeparableNetwork, model: GatedStudent) -> GatedStudent:
     """Return the fitted neurons, and after them as many of the model's as it has more.
 
     Nothing reads the latter.
