@@ -16,7 +16,7 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
               --constraints constraints.txt --build-constraints constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos soak reproduce verify bench lint format types house report docs pins
+.PHONY: help setup demo test chaos soak reproduce verify bench lint format types house report docs pins
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -25,6 +25,10 @@ help:  ## this list
 
 setup: $(READY)  ## make .venv and install the pinned packages
 	@echo "setup: .venv is ready, $$($(BIN)/python --version)"
+
+demo: $(READY)  ## train a random student and find attention in it, half a minute
+	@mkdir -p build
+	@$(BIN)/underhood discover --out build/discover.png --force
 
 test: $(READY)  ## run the tests in WORKERS processes
 	@echo "test: pytest in $(WORKERS) processes, on the CPU"

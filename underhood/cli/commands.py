@@ -18,6 +18,7 @@ DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # The command NAME is the class Name in underhood/cli/NAME.py: a frozen dataclass with the options
 # (tyro reads them) and a method run() that returns the exit status.
 COMMANDS = {
+    "discover": "Train a random student, and find its teacher's attention in it.",
     "list": "List the experiments that can be reproduced.",
     "reproduce": "Repeat experiments of the paper and judge the results.",
     "verify": "Compute results again from the stored students, and compare; trains nothing.",

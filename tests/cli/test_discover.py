@@ -1,0 +1,137 @@
+"""underhood discover: from random weights to the teacher's attention, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import underhood as uh
+from underhood.cli import discover
+from underhood.cli.commands import COMMANDS
+from underhood.cli.entry import main
+from underhood.report.loss_curve import CURVE_COLUMNS, CURVE_ROWS, LossCurve, curve_rows
+
+SMALL = ["discover", "--d", "2", "--neurons", "8", "--length", "8"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_random_student_becomes_its_teacher_and_a_seed_repeats(capsys) -> None:
+    assert main(SMALL) == 0
+    said = capsys.readouterr().out
+    assert "attention with 1 head" in said and "W_V, teacher" in said
+    assert "8 → 5 neurons" in said and "attention up to" in said
+    difference = said.split("largest difference of an entry: ")[1].split()[0]
+    assert float(difference) < 1e-6
+    assert Path("discover.png").stat().st_size > 10_000
+    assert main([*SMALL, "--force"]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_json_has_both_attentions_and_the_picture_follows_its_ending(capsys) -> None:
+    assert main([*SMALL, "--json", "--rank", "1", "--seed", "3", "--out", "x.svg"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["success"] and facts["verdict"] == "attention"
+    for name in ("W_V", "M"):
+        np.testing.assert_allclose(facts["student"][name], facts["teacher"][name], atol=1e-6)
+        assert np.linalg.matrix_rank(facts["teacher"][name], tol=1e-5) == 1
+    assert Path("x.svg").read_text().startswith("<?xml")
+
+
+def test_a_student_that_is_too_small_is_a_failure_with_a_picture(capsys) -> None:
+    words = ["discover", "--d", "2", "--neurons", "2", "--length", "8", "--starts", "1"]
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert "can need 5 neurons" in said.out
+    assert "underhood: the student did not succeed: loss " in said.err
+    assert Path("discover.png").stat().st_size > 10_000
+
+
+def test_gradients_are_followed_by_polishing_and_the_output_says_so(capsys, monkeypatch) -> None:
+    def untrained(ensemble):
+        models = [student.joined() for student in ensemble.students]
+        return uh.Run(({"loss": 1.0},), np.array([1, 2]), np.array([[2.0, 1.0]]), models)
+
+    # Compiling the updates takes ten seconds, and other tests run them.
+    monkeypatch.setattr("underhood.training.training.train_members", untrained)
+    main([*SMALL, "--method", "gradient", "--steps", "300"])
+    said = capsys.readouterr().out
+    assert "after 300 updates by gradients" in said
+    assert "polishing, which is further training by second-order steps" in said
+
+
+def test_the_first_decays_are_those_that_fit_drew() -> None:
+    options, key = discover.Discover(d=2, neurons=8, starts=2), jax.random.key(1)
+    task = uh.tasks.TeacherStudent.random(2, length=8, key=jax.random.key(0))
+    result = uh.fit(options.student, task, key=key, width=8, restarts=2, progress=False)
+    drawn = discover.starting_decay(options, key, result.best_start.number)
+    model = result.model
+    # Neurons that nothing reads keep the weights they began with.
+    unread = ~np.any(np.abs(model.W_out_m) + np.abs(model.W_out_x), axis=0)
+    assert unread.any()
+    distances = np.abs(np.asarray(model.decay)[unread][:, None] - drawn)
+    assert np.all(distances.min(axis=1) < 1e-6)
+
+
+def test_ctrl_c_ends_with_status_130_and_no_picture(capsys, monkeypatch) -> None:
+    def press(display, start, step, loss):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LossCurve, "watch", press)
+    assert main(SMALL) == 130
+    assert capsys.readouterr().err.endswith("underhood: interrupted.\n")
+    assert not list(Path().iterdir())
+
+
+REFUSED = {
+    "--d 0": "--d is 0; give a whole number of at least 1",
+    "--d two": "--d needs a whole number",
+    "--d 2 --rank 3": "--rank is 3; give a whole number from 1 to 2",
+    "--rank 0": "--rank is 0",
+    "--neurons 0": "--neurons is 0",
+    "--length -1": "--length is -1",
+    "--seed -1": "--seed is -1",
+    "--starts 0": "--starts is 0",
+    "--method adam": "Unknown method 'adam'; use one of second-order, gradient",
+    "--steps 10": "--steps is for --method gradient",
+    "--method gradient --steps 0": "--steps is 0",
+    "--out there.png": "there.png exists; add --force",
+    "--out absent/x.png": "The folder absent does not exist",
+    "--out x.gif": "must end in one of .pdf, .svg, .png",
+    "--widht 3": "Unknown option --widht",
+}
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("words", REFUSED)
+def test_bad_options_are_one_line_and_nothing_is_written(words, capsys) -> None:
+    Path("there.png").touch()
+    assert main(["discover", *words.split()]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert REFUSED[words] in said.err
+    assert [path.name for path in Path().iterdir()] == ["there.png"]
+    assert Path("there.png").stat().st_size == 0
+
+
+def test_the_curve_on_a_terminal_falls_from_corner_to_corner() -> None:
+    rows = curve_rows(10.0 ** -np.arange(0, 41), 1e-40)
+    assert len(rows) == CURVE_ROWS and all(len(row) == CURVE_COLUMNS for _, row in rows)
+    assert (rows[0][0], rows[-1][0]) == ("1e+00", "1e-40")
+    blank = chr(0x2800)
+    assert rows[0][1][0] != blank and rows[-1][1][-1] != blank
+    assert rows[0][1][-1] == blank == rows[-1][1][0]
+    display = LossCurve(1e-16, shown=True)
+    assert "made ready" in str(display.table())
+    for start, loss in ((0, 1.0), (1, 2.0), (0, 0.0), (1, 1e-3)):
+        display.watch(start, 0, loss)
+    assert "start 0 (2 starts so far)" in str(display.table())
+
+
+def test_the_command_is_listed() -> None:
+    assert "attention" in COMMANDS["discover"]

@@ -1,0 +1,300 @@
+"""underhood discover: train a random student, and find its teacher's attention in it.
+
+    teacher   linear attention with random weights: y_t = W_V (Σ_{s≤t} x_s x_sᵀ) M x_t, where
+              M = W_KᵀW_Q
+    student   a gated RNN with random weights, which sees inputs and outputs of the teacher only
+
+W_V and M are known up to one factor: s·W_V and M/s give the same function. The student's are scaled
+like the teacher's before they are compared.
+
+Exit status 0: the loss reached zero up to rounding, and the student is attention; 1: it did not.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from underhood.cli.arguments import Maybe, check_writable
+from underhood.cli.commands import complain
+from underhood.common.errors import BadInput, check_name, refuse
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import PRNGKeyArray
+
+    from underhood.analysis import Decompilation, Reduced
+    from underhood.common.files import Json
+    from underhood.layers import GatedRNN, LinearAttention
+    from underhood.report.discovery import Discovery, Learning
+    from underhood.tasks import TeacherStudent
+
+PRINTED_OPTIONS = ("d", "rank", "length", "seed", "method", "neurons")
+METHODS = ("second-order", "gradient")
+# Updates by gradients, unless --steps is given.
+UPDATES = 20_000
+# A success has at most this loss, as a share of the variance of the teacher's outputs.
+SUCCESS = 1e-16
+# The certificate's bound is printed for tokens up to this norm, and this many.
+RADIUS, TOKENS_BOUNDED = 2.0, 100
+
+
+@dataclass(frozen=True)
+class Discover:
+    d: int = 4
+    """Numbers per token."""
+    rank: Maybe[int] = None
+    """Rank of the teacher's W_V and M; by default full."""
+    neurons: int = 20
+    """Neurons of the student."""
+    length: int = 32
+    """Tokens per sequence."""
+    seed: int = 0
+    """Seed of the teacher, the student and the sequences."""
+    method: str = "second-order"
+    """second-order (seconds) or gradient (minutes; then polished, which is second-order too)."""
+    steps: Maybe[int] = None
+    """gradient: number of updates; by default 20000."""
+    starts: int = 16
+    """second-order: try at most this many random students; the first success ends the search."""
+    out: Path = Path("discover.png")
+    """Where to write the picture: .png, .pdf or .svg."""
+    force: bool = False
+    """Replace the picture if it exists."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> int:
+        self.check()
+        import jax
+        import numpy as np
+
+        import underhood as uh
+        from underhood.cli.printing import console
+        from underhood.report.discovery import draw_discovery
+        from underhood.report.discovery_text import discovery_text
+
+        teacher_key, student_key = jax.random.split(jax.random.key(self.seed))
+        task = uh.tasks.TeacherStudent.random(
+            self.d, self.rank, length=self.length, key=teacher_key
+        )
+        if not self.json:
+            print(self.setting(), flush=True)
+        train = train_by_gradient if self.method == "gradient" else train_second_order
+        model, learning = train(self, task, student_key)
+        result, reduced = uh.decompile(model), uh.reduce(model)
+        discovery = compared(result, task, learning, np.asarray(reduced.model.decay))
+        draw_discovery(self.out, discovery)
+        facts = self.facts(result, reduced, discovery)
+        if self.json:
+            print(json.dumps(facts))
+        else:
+            console().print(discovery_text(facts, discovery))
+        if learning.success and result.is_attention:
+            return 0
+        complain(f"the student did not succeed: {learning.summary}; try another --seed.")
+        return 1
+
+    def check(self) -> None:
+        """Refuse options that make no sense, before any work is done."""
+        from underhood.common.numbers import whole_problems
+        from underhood.report.discovery import picture_format
+
+        check_name("method", self.method, METHODS)
+        sizes = {"--d": self.d, "--neurons": self.neurons, "--length": self.length}
+        problems = whole_problems(**sizes, **{"--starts": self.starts})
+        problems += whole_problems(least=0, most=2**32 - 1, **{"--seed": self.seed})
+        if self.steps is not None:
+            problems += whole_problems(**{"--steps": self.steps})
+        if self.rank is not None and self.d > 0:
+            problems += whole_problems(most=self.d, **{"--rank": self.rank})
+        refuse(problems, about="discover")
+        if self.steps is not None and self.method != "gradient":
+            raise BadInput("--steps is for --method gradient; add that, or leave it out.")
+        picture_format(self.out)
+        check_writable(self.out, replace=self.force)
+
+    def setting(self) -> str:
+        """Say what is about to be trained, and whether it has enough neurons."""
+        rank = "" if self.rank is None else f", rank {self.rank}"
+        said = f"teacher: linear attention with random weights, d = {self.d}{rank}"
+        said += f"\nstudent: gated RNN with {self.neurons} neurons and random weights; it sees "
+        said += f"inputs and outputs of the teacher, {self.length} tokens long"
+        if self.neurons < (needed := self.d * (self.d + 3) // 2):
+            said += f"\nnote: attention with d = {self.d} can need {needed} neurons; if the "
+            said += "student fails, give it more"
+        return said
+
+    def student(self, width: int, *, key: "PRNGKeyArray") -> "GatedRNN":
+        from underhood.layers import GatedRNN
+
+        return GatedRNN.init(d_in=self.d, hidden=width, gated=width, d_out=self.d, key=key)
+
+    def facts(
+        self, result: "Decompilation", reduced: "Reduced[GatedRNN]", discovery: "Discovery"
+    ) -> "Json":
+        """Return what was found in plain numbers and words; the same for the same seed."""
+        from underhood.analysis import decompile
+        from underhood.common.numbers import finite_or_none
+
+        # The certificate is the reduced network's: a λ between 0 and 1 in a neuron that does
+        # nothing makes the horizon take twenty seconds instead of one.
+        certified = decompile(reduced.model)
+        promise = certified.promise(RADIUS) if certified.is_attention else "none"
+
+        learning = discovery.learning
+        pairs = {"teacher": discovery.teacher, "student": discovery.student}
+        matrices = {
+            name: None if pair is None else {"W_V": pair[0].tolist(), "M": pair[1].tolist()}
+            for name, pair in pairs.items()
+        }
+        return {
+            **{name: getattr(self, name) for name in PRINTED_OPTIONS},
+            "success": learning.success,
+            "training": learning.summary,
+            "loss": finite_or_none(learning.loss),
+            "verdict": result.verdict,
+            "reason": result.reason,
+            "reduction": str(reduced),
+            "promise": promise,
+            "radius": RADIUS,
+            "time": TOKENS_BOUNDED,
+            "bound": finite_or_none(
+                certified.certificate.bound(radius=RADIUS, time=TOKENS_BOUNDED)
+            ),
+            "neurons_needed": len(discovery.after),
+            **matrices,
+            "difference": discovery.difference,
+            "picture": str(self.out),
+        }
+
+
+def train_second_order(
+    options: Discover, task: "TeacherStudent", key: "PRNGKeyArray"
+) -> tuple["GatedRNN", "Learning"]:
+    """Return the student that second-order steps find, and how."""
+    import numpy as np
+
+    from underhood.layers import GatedRNN
+    from underhood.report.discovery import Learning, StartCurve
+    from underhood.report.loss_curve import LossCurve
+    from underhood.training import fit
+
+    goal = task.best_loss + SUCCESS * task.scale
+    with LossCurve(goal) as display:
+        trained = fit(
+            options.student,
+            task,
+            key=key,
+            width=options.neurons,
+            restarts=options.starts,
+            tolerance=SUCCESS,
+            progress=False,
+            watch=display.watch,
+        )
+    display.say(f"discover: {trained.message}")
+    if trained.interrupted and not trained.success:
+        raise KeyboardInterrupt
+    best = trained.best_start
+    others = (losses for start, losses in display.losses.items() if start != best.number)
+    count = f"{len(trained.starts)} start{'s' if len(trained.starts) > 1 else ''}"
+    learning = Learning(
+        summary=f"loss {trained.loss:.2g} after {best.steps} second-order steps, {count}",
+        winner=StartCurve(np.arange(len(best.losses)), best.losses),
+        others=tuple(StartCurve(np.arange(len(losses)), np.array(losses)) for losses in others),
+        polished=None,
+        loss=trained.loss,
+        goal=goal,
+        before=starting_decay(options, key, best.number),
+    )
+    assert isinstance(trained.model, GatedRNN)
+    return trained.model, learning
+
+
+def starting_decay(options: Discover, key: "PRNGKeyArray", number: int) -> "np.ndarray":
+    """Return λ of the student that `fit` drew for a start."""
+    import jax
+    import numpy as np
+
+    # As `fit` splits its key: one key per start for students, then one per start for data.
+    student_key = jax.random.split(key, 2 * options.starts)[number]
+    # Compiled, because drawing the matrices one by one takes seconds.
+    draw = jax.jit(lambda key: options.student(options.neurons, key=key).decay)
+    return np.asarray(draw(student_key))
+
+
+def train_by_gradient(
+    options: Discover, task: "TeacherStudent", key: "PRNGKeyArray"
+) -> tuple["GatedRNN", "Learning"]:
+    """Return the student that gradient descent and then polishing find, and how."""
+    import jax
+    import numpy as np
+
+    from underhood.analysis import polish
+    from underhood.report.discovery import Learning, StartCurve
+    from underhood.training import Recipe
+    from underhood.training.ensemble import make_ensemble
+    from underhood.training.training import train_members
+
+    train_key, polish_key = jax.random.split(key)
+    recipe = Recipe.fast(steps=options.steps or UPDATES)
+    ensemble = make_ensemble(options.student, task, recipe, widths=options.neurons, key=train_key)
+    run = train_members(ensemble)
+    polished = polish(run.best(), task, key=polish_key)
+    summary = (
+        f"loss {polished.loss_before:.2g} after {recipe.steps} updates by gradients, then "
+        f"{polished.loss:.2g} after polishing, which is further training by second-order steps"
+    )
+    learning = Learning(
+        summary=summary,
+        winner=StartCurve(run.steps, run.losses[0]),
+        others=(),
+        polished=polished.loss,
+        loss=polished.loss,
+        goal=task.best_loss + SUCCESS * task.scale,
+        before=np.asarray(ensemble.students[0].joined().decay),
+    )
+    return polished.model, learning
+
+
+def compared(
+    result: "Decompilation",
+    task: "TeacherStudent",
+    learning: "Learning",
+    after: "np.ndarray",
+) -> "Discovery":
+    """Put the attention in the student, if it has one head, beside the teacher's."""
+    import numpy as np
+
+    from underhood.layers import LinearAttention
+    from underhood.report.discovery import Discovery
+
+    teacher, student, difference = value_and_score(task.attention), None, None
+    if isinstance(result.attention, LinearAttention):
+        W_V, M = value_and_score(result.attention)
+        # Least squares over W_V; the inverse factor goes to M.
+        scale = float(np.sum(W_V * teacher[0]) / np.sum(W_V**2)) if np.any(W_V) else 1.0
+        student = scale * W_V, M / scale if scale else M
+        difference = max(
+            float(np.max(np.abs(mine - theirs)))
+            for mine, theirs in zip(student, teacher, strict=True)
+        )
+    learned = learning.success and result.is_attention
+    ending = "becomes attention" if learned else "did not become attention"
+    return Discovery(
+        title=f"A recurrent network with random weights {ending}",
+        verdict=f"verdict: {result.reason}",
+        learning=learning,
+        after=after,
+        teacher=teacher,
+        student=student,
+        difference=difference,
+    )
+
+
+def value_and_score(attention: "LinearAttention") -> "tuple[np.ndarray, np.ndarray]":
+    """Return W_V and M = W_KᵀW_Q in float64."""
+    import numpy as np
+
+    V, K, Q = (np.asarray(W, float) for W in (attention.W_V, attention.W_K, attention.W_Q))
+    return V, K.T @ Q
