@@ -1,0 +1,211 @@
+"""Time to discovery: from random weights to the attention inside.
+
+    python benchmarks/discovery.py                     all ways side by side, ten teachers
+    python benchmarks/discovery.py --stages            gradients, stage by stage: one student alone
+    python benchmarks/discovery.py --stages --teachers 10      ten teachers, one student each
+    python benchmarks/discovery.py --stages --seeds 10         ten students of one teacher
+    python benchmarks/discovery.py --stages --students FOLDER  trained before, tTEACHER_sSEED
+
+Side by side: the paper's recipe, from a few hundred updates of a compiled program times 781,250;
+`Recipe.fast`; and `uh.fit`, with everything that has to be compiled. Then in-context regression by
+the exact loss, and what too few neurons give. Stage by stage:
+
+The paper's student (d = 4, 100 neurons, 100 gate outputs, T = 32) is trained with the fast recipe,
+polished on fresh samples of its task, reduced, and decompiled; `as trained` is the residual of the
+attention nearest to it before that. The paper has loss 4.97e-8, score KV 4.52e-8, score Q 2.06e-10
+and polynomial distance 3.73e-4.
+"""
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from _common import write
+
+import underhood as uh
+
+D, WIDTH = 4, 100
+STEPS, NEURONS = 400, (14, 16, 20, 28, 100)
+
+
+def student(width, *, key):
+    return uh.GatedRNN.init(d_in=D, hidden=width, gated=width, d_out=D, key=key)
+
+
+def teacher(number):
+    return uh.tasks.TeacherStudent.random(D, key=jax.random.key(number))
+
+
+def look_inside(model, task, row):
+    """Polish, reduce, decompile and judge a student; fills in a row of the table."""
+    # What training found by itself, before anything is done to the network.
+    row["as trained"] = uh.decompile(model).residual
+    began = time.perf_counter()
+    polished = uh.polish(model, task, key=jax.random.key(1))
+    row["polish s"] = time.perf_counter() - began
+    began = time.perf_counter()
+    small = uh.reduce(polished.model)
+    row["reduce s"] = time.perf_counter() - began
+    began = time.perf_counter()
+    decompiled = uh.decompile(small.model)
+    row["decompile s"] = time.perf_counter() - began
+    probes = uh.probe(small.model, task.attention)
+    distance = uh.polynomial(small.model).distance(uh.polynomial(task.attention))
+    row |= {
+        "kept": "→".join(str(attempt.neurons) for attempt in polished.attempts),
+        "neurons": small.model.neurons,
+        "gates": small.model.gate_width,
+        "change": small.change,
+        "loss": loss_of(small.model, task),
+        "score KV": probes.score_kv,
+        "score Q": probes.score_q,
+        "polynomial": distance,
+        "residual": decompiled.residual,
+        "bound r=2": decompiled.certificate.bound(2.0, 32),
+    }
+    return row
+
+
+def loss_of(model, task):
+    """The task's loss of the reduced network, in float64, on sequences that polishing never saw."""
+    with jax.enable_x64(True):
+        batch = task.sample(jax.random.key(99), 256)
+        return float(task.loss(jax.vmap(model)(batch.inputs), batch.targets))
+
+
+def students(given):
+    """(row, model, task) for every student asked for."""
+    if given.students:
+        for file in sorted(Path(given.students).glob("t*_s*.safetensors")):
+            number, seed = map(int, re.findall(r"\d+", file.stem))
+            yield {"teacher": number, "seed": seed}, uh.load(file), teacher(number)
+        return
+    for number in range(given.first, given.first + (given.teachers or 1)):
+        began = time.perf_counter()
+        task = teacher(number)
+        run = uh.train(
+            student,
+            task,
+            uh.Recipe.fast(),
+            widths=WIDTH,
+            seeds=given.seeds,
+            key=jax.random.key(number + 1000),
+        )
+        seconds = (time.perf_counter() - began) / given.seeds
+        for seed, model in enumerate(run.models):
+            if given.keep:
+                Path(given.keep).mkdir(parents=True, exist_ok=True)
+                uh.save(Path(given.keep) / f"t{number}_s{seed}.safetensors", model)
+            yield {"teacher": number, "seed": seed, "train s": seconds}, model, task
+
+
+def regression_student(width, *, key):
+    return uh.GatedRNN.init(d_in=6, hidden=width, gated=width, d_out=3, key=key)
+
+
+def paper_seconds() -> float:
+    """Extrapolate the paper's recipe from a few hundred updates of one student."""
+    recipe, times = uh.Recipe.paper(), []
+    # The first steps of a recipe share its program, which the first run compiles.
+    for steps in (STEPS, STEPS, 3 * STEPS):
+        began = time.perf_counter()
+        uh.train(student, teacher(0), recipe.first(steps), widths=WIDTH, key=jax.random.key(1))
+        times.append(time.perf_counter() - began)
+    return (times[2] - times[1]) / (2 * STEPS) * recipe.steps
+
+
+def fit_teachers(neurons: int, teachers: int) -> tuple[list[float], list[uh.Fit], list[float]]:
+    seconds, fits, residuals = [], [], []
+    for seed in range(teachers):
+        task = teacher(seed)
+        began = time.perf_counter()
+        fitted = uh.fit(
+            student, task, key=jax.random.key(100 + seed), width=neurons, progress=False
+        )
+        seconds.append(time.perf_counter() - began)
+        fits.append(fitted)
+        residuals.append(uh.decompile(fitted.model).residual if fitted.success else np.nan)
+    return seconds, fits, residuals
+
+
+def compare(teachers: int) -> None:
+    """Print all ways to discover attention side by side."""
+    began = time.perf_counter()
+    paper = paper_seconds()
+    print(f"paper's recipe, {WIDTH} neurons: {paper:,.0f} s (extrapolated)", flush=True)
+    trained = time.perf_counter()
+    run = uh.train(student, teacher(0), uh.Recipe.fast(), widths=WIDTH, key=jax.random.key(1))
+    first = time.perf_counter() - trained
+    loss = run.rows[0]["loss"]
+    print(f"Recipe.fast, {WIDTH} neurons: {first:.0f} s, loss {loss:.1e}", flush=True)
+    print(f"{'uh.fit':8} {'found':>9} {'median s':>9} {'longest':>8} {'starts':>7} "
+          f"{'loss/scale':>11} {'residual':>9} {'faster':>8}")  # fmt: skip
+    for neurons in NEURONS:
+        seconds, fits, residuals = fit_teachers(neurons, teachers)
+        scales = [teacher(seed).scale for seed in range(teachers)]
+        losses = [fitted.loss / scale for fitted, scale in zip(fits, scales, strict=True)]
+        successes = sum(fitted.success for fitted in fits)
+        starts = float(np.mean([len(fitted.starts) for fitted in fits]))
+        median = float(np.median(seconds))
+        print(
+            f"{neurons:8} {successes:>4} of {teachers:<2} {median:9.2f} {max(seconds):8.2f} "
+            f"{starts:7.1f} {np.median(losses):11.1e} {np.nanmax(residuals):9.1e} "
+            f"{paper / median:8,.0f}",
+            flush=True,
+        )
+    seconds, fits, _ = fit_teachers(13, min(teachers, 4))
+    said = f"13 neurons: found {sum(fitted.success for fitted in fits)} of {len(fits)}"
+    print(f"{said}, {np.median(seconds):.1f} s; {fits[0].message}")
+    task = uh.tasks.InContextRegression()
+    print("in-context regression, exact loss: neurons, excess loss, step − η*, seconds")
+    for neurons in (11, 12, 16, 20):
+        began_fit = time.perf_counter()
+        fitted = uh.fit(
+            regression_student,
+            task,
+            key=jax.random.key(0),
+            width=neurons,
+            restarts=6,
+            tolerance=1e-12,
+            progress=False,
+        )
+        taken = time.perf_counter() - began_fit
+        step = uh.decompile(fitted.model, task=task).gradient_step(task)
+        excess, off = fitted.loss - task.best_loss, step.step - step.best_step
+        print(f"{neurons:8} {excess:10.1e} {off:10.1e} {taken:7.1f}  {fitted.message}", flush=True)
+    print(f"all: {time.perf_counter() - began:.0f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--first", type=int, default=300, help="number of the first teacher")
+    parser.add_argument("--stages", action="store_true", help="gradients, stage by stage")
+    parser.add_argument("--teachers", type=int, help="how many; 10 side by side, else 1")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--students", help="look at the students in this folder")
+    parser.add_argument("--keep", help="write the students trained here into this folder")
+    given = parser.parse_args()
+    if not given.stages:
+        compare(given.teachers or 10)
+        return
+    rows = []
+    for row, model, task in students(given):
+        rows.append(look_inside(model, task, row))
+        last = rows[-1]
+        last["total s"] = sum(value for name, value in last.items() if name.endswith(" s"))
+        if len(rows) == 1:
+            print("  ".join(last))
+        shown = (f"{v:.2g}" if isinstance(v, float) else str(v) for v in last.values())
+        print("  ".join(shown), flush=True)
+    paper = {"loss": 4.97e-8, "score KV": 4.52e-8, "score Q": 2.06e-10, "polynomial": 3.73e-4}
+    better = sum(all(row[name] < paper[name] / 100 for name in paper) for row in rows)
+    small = sum((row["neurons"], row["gates"]) == (14, 10) for row in rows)
+    print(f"{better} of {len(rows)} are 100 times below the paper in all four; {small} are 14/10")
+    write("discovery", rows)
+
+
+if __name__ == "__main__":
+    main()
