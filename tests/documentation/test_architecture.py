@@ -112,7 +112,7 @@ def test_files_and_names_of_a_page_exist(page: str) -> None:
 
 def test_the_page_shows_the_way_of_every_kind_of_call() -> None:
     ways = re.findall(r"^### One `(\w+)`", text_of(PAGE), re.MULTILINE)
-    assert ways == ["compile", "train", "decompile", "reproduce", "sweep"]
+    assert ways == ["compile", "train", "fit", "decompile", "reproduce", "sweep"]
     assert len(STAGE.findall(text_of(PAGE))) >= 5 * len(ways)
 
 
