@@ -110,6 +110,17 @@ def sums_of_squares(decay, readout=1.0, d=1):
     )
 
 
+def one_neuron(m, x, decay):
+    """One neuron that reads one token [x; 1], squared."""
+    eye = np.ones((1, 1))
+    gates = {"W_in_m": np.array([m], float), "W_in_x": np.array([x], float)}
+    return uh.GatedRNN(**gates, decay=np.array([decay]), W_out_m=eye, W_out_x=eye, D=eye)
+
+
+def weights_of(layer):
+    return layer.W_V, layer.W_K, layer.W_Q
+
+
 def review_pair(readouts, decays):
     """The review's network: (Σ x²)² twice, with readouts that nearly cancel."""
     row, eye = np.array([[1.0, 0.0], [1.0, 0.0]]), np.eye(2)
@@ -247,6 +258,22 @@ def adversaries():
             options={"max_heads": 1},
         )
         for k in (2, 4, 6, 8)
+    ]
+    # Heads of decay 0 are not searched for, so these may be undecided; they are never denied.
+    for decay in ([0.0, 0.0, 0.0], [1.0, 0.0, 0.5], [1e-6, 1e-6, 1e-6]):
+        forgetful = uh.LinearAttention(*weights_of(source()), decay=np.array(decay))
+        cases.append(
+            Adversary(f"attention with decays {decay}", uh.compile(forgetful).layer, ATTENTION)
+        )
+    skip = uh.LinearAttention(
+        0.1 * np.eye(3), *np.zeros((2, 1, 3)), b_K=np.ones(1), b_Q=np.ones(1), decay=np.zeros(3)
+    )
+    skipped = uh.MultiHead([source(), skip], np.hstack([np.eye(3), np.eye(3)]))
+    cases += [
+        Adversary("attention plus the token", uh.compile(skipped).layer, ATTENTION),
+        Adversary("one neuron, the token squared", one_neuron([0, 1], [1, 0], 0.0), ATTENTION),
+        Adversary("one neuron, a constant", one_neuron([0, 1], [0, 1], 0.0), ATTENTION),
+        Adversary("a fading constant squared", one_neuron([0, 1], [0, 1], 0.5), ATTENTION),
     ]
     cases.append(Adversary("the review's leak", doubled_memory(rnn, 1e2, 1e-7), ATTENTION))
     assert n == rnn.neurons and len(cases) >= 40

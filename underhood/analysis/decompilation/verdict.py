@@ -16,10 +16,9 @@ from underhood.analysis.decompilation.exclusion import (
 )
 from underhood.analysis.decompilation.fewest import NearestAttention
 from underhood.analysis.decompilation.function import NetworkFunction
-from underhood.analysis.decompilation.nearest import FORGETS, METRIC_INPUTS, Projected
+from underhood.analysis.decompilation.nearest import METRIC_INPUTS, Projected
 from underhood.analysis.decompilation.on_task import TaskAnswer
 from underhood.analysis.decompilation.projection import attention_features
-from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import decay_groups
 from underhood.tasks import Task
 
@@ -189,7 +188,9 @@ def exclusion(
     if form.d_in > METRIC_INPUTS or projected is None:
         return None
     features = attention_features(form.d_in, biases=biases)
-    decays = likely_decays(function, projected, int(np.sum(features)))
+    decays = possible_decays(function, projected)
+    if len(decays) > max(MOST_UNKNOWNS // int(np.sum(features)), 1):
+        return None
     if max_heads == 1:
         # A head has one decay for each output.
         decays = np.unique(np.append(decays, DECAYS_CHECKED))
@@ -200,7 +201,7 @@ def exclusion(
     missed = float(np.sqrt(np.mean(left)))
     if missed > allowed:
         kind = "" if biases else " without biases"
-        heads = "with one decay per output" if max_heads == 1 else "with the network's decays"
+        heads = "with one decay per output" if max_heads == 1 else "with any number of heads"
         return (
             f"every attention{kind} {heads} misses at least {share(missed)} of the function, "
             "whatever its weights"
@@ -208,12 +209,13 @@ def exclusion(
     return None
 
 
-def likely_decays(function: NetworkFunction, projected: Projected, features: int) -> np.ndarray:
-    """Return the decays of the nearest attention, 1, and those of the network's largest parts."""
-    form = function.form
-    values, groups = decay_groups(form.decay, equal=1e-3)
-    weights = [size(form.keep(group | (form.decay < FORGETS)), function.time) for group in groups]
-    order = np.argsort(weights)[::-1]
-    most = max(MOST_UNKNOWNS // features, 1)
-    decays = dict.fromkeys([*projected.decay.tolist(), 1.0, *np.array(values)[order].tolist()])
-    return np.array([value for value in decays if value > FORGETS][:most])
+def possible_decays(function: NetworkFunction, projected: Projected) -> np.ndarray:
+    """Return every decay that can help an attention to come near to a network.
+
+    Over the lags k, what a network makes of one past token is a sum of λ_i^k and (λ_i λ_j)^k. Heads
+    of these decays reach all of it that any heads reach. Heads of decay 0 hold what depends on the
+    current token alone.
+    """
+    values = np.array(decay_groups(function.form.decay, equal=1e-3)[0])
+    pairs = np.outer(values, values)[np.triu_indices(len(values))]
+    return np.unique(np.concatenate([projected.decay, [0.0, 1.0], values, pairs]).round(9))
