@@ -213,6 +213,8 @@ def students_of(
             drawn = drawn_at_once(student, width, key)
         except (jax.errors.JAXTypeError, BadInput):
             drawn = student(width, key=key)
+        except TypeError as error:
+            raise BadInput(f"fit: make_student(width, *, key) failed: {error}.") from error
         if not isinstance(drawn, GatedRNN | SideGatedRNN):
             raise BadInput(
                 f"fit: make_student returns a {type(drawn).__name__}; second-order training knows "
