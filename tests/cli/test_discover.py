@@ -13,6 +13,8 @@ from underhood.cli.commands import COMMANDS
 from underhood.cli.entry import main
 from underhood.report.loss_curve import CURVE_COLUMNS, CURVE_ROWS, LossCurve, curve_rows
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 SMALL = ["discover", "--d", "2", "--neurons", "8", "--length", "8"]
 
 
