@@ -161,7 +161,7 @@ REFUSED = {
     "compile good.safetensors --force -o /dev/stdout": "/dev/stdout is a symbolic link; name a",
     "compile good.safetensors -o missing/x": "does not exist",
     # The command itself.
-    "": "Name a command: list, reproduce, ",
+    "": "Name a command: discover, list, reproduce, ",
     "compile": "Missing SOURCE and -o/--output. See underhood compile --help.",
     "compile good.safetensors": "Missing -o/--output.",
     "compile good.safetensors -o x --taget lstm": "Did you mean '--target'?",
@@ -172,7 +172,7 @@ REFUSED = {
     "inspect good.safetensors --no-picture": "Did you mean '--no-pictures'?",
     "reproduce table3 --tls_caa x": "Did you mean '--tls-ca'?",
     "decompose good.safetensors": "Did you mean 'decompile'?",
-    "xyz": "Unknown command 'xyz'; use one of list, reproduce, ",
+    "xyz": "Unknown command 'xyz'; use one of discover, list, reproduce, ",
     "--versoin": "--help, --version. Did you mean '--version'?",
     "--tyro-print-completion": "underhood cannot read this. See underhood --help.",
     "--tyro-print-completion dos": "Shell should be one `bash`",

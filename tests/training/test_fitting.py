@@ -254,9 +254,14 @@ def test_ctrl_c_keeps_the_best_start() -> None:
         if len(lines) == 6:
             signal.raise_signal(signal.SIGINT)
 
-    result = uh.fit(
-        gated(3), teacher_task(3), key=jax.random.key(0), width=9, watch=watch, progress=False
-    )
+    # What runs the tests may have a handler of its own.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = uh.fit(
+            gated(3), teacher_task(3), key=jax.random.key(0), width=9, watch=watch, progress=False
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert result.interrupted and "interrupted" in result.message
     assert 1 <= len(result.starts) <= 2 and result.model.neurons == 9
 
