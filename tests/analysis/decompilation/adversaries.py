@@ -260,7 +260,7 @@ def adversaries():
         for k in (2, 4, 6, 8)
     ]
     # Heads of decay 0 are not searched for, so these may be undecided; they are never denied.
-    for decay in ([0.0, 0.0, 0.0], [1.0, 0.0, 0.5], [1e-6, 1e-6, 1e-6]):
+    for decay in ([0.0] * 3, [1.0, 0.0, 0.5], [1e-6] * 3, [0.9, 0.9005, 0.0]):
         forgetful = uh.LinearAttention(*weights_of(source()), decay=np.array(decay))
         cases.append(
             Adversary(f"attention with decays {decay}", uh.compile(forgetful).layer, ATTENTION)

@@ -216,6 +216,6 @@ def possible_decays(function: NetworkFunction, projected: Projected) -> np.ndarr
     of these decays reach all of it that any heads reach. Heads of decay 0 hold what depends on the
     current token alone.
     """
-    values = np.array(decay_groups(function.form.decay, equal=1e-3)[0])
+    values = np.array(decay_groups(function.form.decay)[0])
     pairs = np.outer(values, values)[np.triu_indices(len(values))]
-    return np.unique(np.concatenate([projected.decay, [0.0, 1.0], values, pairs]).round(9))
+    return np.unique(np.concatenate([projected.decay, [0.0, 1.0], values, pairs]).round(12))
