@@ -201,7 +201,7 @@ BAD = {
     "sweep twice.py": "learning_rate holds a value twice",
     "sweep other.py": "has a study of kind int",
     "sweep wrong.py": "Study: students is a dictionary",
-    "sweep mine.py --engine ray": "Unknown engine 'ray'; use one of local, dask.",
+    "sweep mine.py --engine ray": "Unknown engine 'ray'; use one of local, shared, dask.",
     "sweep mine.py --workers 2": "--workers is for --engine dask",
     "sweep mine.py --most 0": "--most is 0; give a whole number of at least 1",
     "sweep mine.py --out mine.py": "is a file",

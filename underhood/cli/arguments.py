@@ -29,7 +29,8 @@ class EngineOptions:
     """Options that choose where students are trained."""
 
     engine: str = "local"
-    """local (train in this process) or dask."""
+    """local (train in this process), shared (the same command may be given several times at once;
+    the processes divide the runs) or dask."""
     workers: Maybe[int] = None
     """dask: start this many workers on this machine."""
     address: Maybe[str] = None
@@ -50,15 +51,16 @@ class EngineOptions:
 
     def opened_engine(self) -> contextlib.AbstractContextManager["Engine"]:
         """Return the engine that these options ask for, to be entered."""
-        from underhood.sweeps.engines import Local
+        from underhood.sweeps.engines import Local, Shared
 
-        check_name("engine", self.engine, ("local", "dask"))
-        if self.engine == "local":
+        engines = {"local": Local, "shared": Shared}
+        check_name("engine", self.engine, (*engines, "dask"))
+        if self.engine in engines:
             for name in (field.name for field in dataclasses.fields(EngineOptions)[1:]):
                 if getattr(self, name) not in (None, False):
                     option = name.replace("_", "-")
                     raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
-            return contextlib.nullcontext(Local())
+            return contextlib.nullcontext(engines[self.engine]())
         # Here, because dask.distributed is an extra.
         from underhood.sweeps.dask.certificates import TLSFiles
         from underhood.sweeps.dask.cluster import Cluster
