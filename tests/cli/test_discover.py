@@ -1,5 +1,6 @@
 """underhood discover: from random weights to the teacher's attention, and what it refuses."""
 
+import html
 import json
 from pathlib import Path
 
@@ -43,6 +44,17 @@ def test_json_has_both_attentions_and_the_picture_follows_its_ending(capsys) -> 
         np.testing.assert_allclose(facts["student"][name], facts["teacher"][name], atol=1e-6)
         assert np.linalg.matrix_rank(facts["teacher"][name], tol=1e-5) == 1
     assert Path("x.svg").read_text().startswith("<?xml")
+
+
+def test_a_page_holds_the_picture_and_what_is_printed(capsys) -> None:
+    assert main([*SMALL, "--html"]) == 0
+    said, page = capsys.readouterr().out, Path("discover.html").read_text()
+    assert "picture: discover.html" in said and page.count("<svg") == 1
+    for line in said.split("verdict")[1].split("\n"):
+        assert html.escape(line.strip()) in page
+    assert "src=" not in page and "<script" not in page
+    # The matrices are pictures inside the picture.
+    assert "data:image/png" in page and "img-src data:" in page
 
 
 def test_a_student_that_is_too_small_is_a_failure_with_a_picture(capsys) -> None:
@@ -104,7 +116,8 @@ REFUSED = {
     "--method gradient --steps 0": "--steps is 0",
     "--out there.png": "there.png exists; add --force",
     "--out absent/x.png": "The folder absent does not exist",
-    "--out x.gif": "must end in one of .pdf, .svg, .png",
+    "--out x.png --html": "--html writes a page; let --out x.png end in .html",
+    "--out x.gif": "must end in one of .pdf, .svg, .png, .html",
     "--widht 3": "Unknown option --widht",
 }
 

@@ -57,8 +57,10 @@ class Discover:
     """gradient: number of updates; by default 20000."""
     starts: int = 16
     """second-order: try at most this many random students; the first success ends the search."""
-    out: Path = Path("discover.png")
-    """Where to write the picture: .png, .pdf or .svg."""
+    out: Maybe[Path] = None
+    """Where to write the picture: .png, .pdf or .svg, or .html; by default discover.png."""
+    html: bool = False
+    """Write one page with the picture and what is printed; by default discover.html."""
     force: bool = False
     """Replace the picture if it exists."""
     json: bool = False
@@ -74,26 +76,25 @@ class Discover:
         from underhood.report.discovery import draw_discovery
         from underhood.report.discovery_text import discovery_text
 
-        teacher_key, student_key = jax.random.split(jax.random.key(self.seed))
-        task = uh.tasks.TeacherStudent.random(
-            self.d, self.rank, length=self.length, key=teacher_key
-        )
+        key, student_key = jax.random.split(jax.random.key(self.seed))
+        task = uh.tasks.TeacherStudent.random(self.d, self.rank, length=self.length, key=key)
         if not self.json:
             print(self.setting(), flush=True)
         train = train_by_gradient if self.method == "gradient" else train_second_order
         model, learning = train(self, task, student_key)
         result, reduced = uh.decompile(model), uh.reduce(model)
         discovery = compared(result, task, learning, np.asarray(reduced.model.decay))
-        draw_discovery(self.out, discovery)
         facts = self.facts(result, reduced, discovery)
+        words = discovery_text(facts, discovery)
+        draw_discovery(self.picture, discovery, words.plain)
         if self.json:
             print(json.dumps(facts))
         else:
-            console().print(discovery_text(facts, discovery))
-        if learning.success and result.is_attention:
-            return 0
-        complain(f"the student did not succeed: {learning.summary}; try another --seed.")
-        return 1
+            console().print(words)
+        succeeded = learning.success and result.is_attention
+        if not succeeded:
+            complain(f"the student did not succeed: {learning.summary}; try another --seed.")
+        return 0 if succeeded else 1
 
     def check(self) -> None:
         """Refuse options that make no sense, before any work is done."""
@@ -111,15 +112,22 @@ class Discover:
         refuse(problems, about="discover")
         if self.steps is not None and self.method != "gradient":
             raise BadInput("--steps is for --method gradient; add that, or leave it out.")
-        picture_format(self.out)
-        check_writable(self.out, replace=self.force)
+        if picture_format(self.picture) != "html" and self.html:
+            raise BadInput(f"--html writes a page; let --out {self.out} end in .html.")
+        check_writable(self.picture, replace=self.force)
+
+    @property
+    def picture(self) -> Path:
+        return self.out or Path("discover.html" if self.html else "discover.png")
 
     def setting(self) -> str:
         """Say what is about to be trained, and whether it has enough neurons."""
         rank = "" if self.rank is None else f", rank {self.rank}"
-        said = f"teacher: linear attention with random weights, d = {self.d}{rank}"
-        said += f"\nstudent: gated RNN with {self.neurons} neurons and random weights; it sees "
-        said += f"inputs and outputs of the teacher, {self.length} tokens long"
+        said = (
+            f"teacher: linear attention with random weights, d = {self.d}{rank}\n"
+            f"student: gated RNN with {self.neurons} neurons and random weights; it sees inputs "
+            f"and outputs of the teacher, {self.length} tokens long"
+        )
         if self.neurons < (needed := self.d * (self.d + 3) // 2):
             said += f"\nnote: attention with d = {self.d} can need {needed} neurons; if the "
             said += "student fails, give it more"
@@ -139,13 +147,11 @@ class Discover:
 
         # The certificate is the reduced network's: a λ between 0 and 1 in a neuron that does
         # nothing makes the horizon take twenty seconds instead of one.
-        certified = decompile(reduced.model)
-        promise = certified.promise(RADIUS) if certified.is_attention else "none"
-
-        learning = discovery.learning
+        certified, learning = decompile(reduced.model), discovery.learning
+        bound = certified.certificate.bound(radius=RADIUS, time=TOKENS_BOUNDED)
         pairs = {"teacher": discovery.teacher, "student": discovery.student}
         matrices = {
-            name: None if pair is None else {"W_V": pair[0].tolist(), "M": pair[1].tolist()}
+            name: pair and {"W_V": pair[0].tolist(), "M": pair[1].tolist()}
             for name, pair in pairs.items()
         }
         return {
@@ -156,16 +162,14 @@ class Discover:
             "verdict": result.verdict,
             "reason": result.reason,
             "reduction": str(reduced),
-            "promise": promise,
+            "promise": certified.promise(RADIUS) if certified.is_attention else "none",
             "radius": RADIUS,
             "time": TOKENS_BOUNDED,
-            "bound": finite_or_none(
-                certified.certificate.bound(radius=RADIUS, time=TOKENS_BOUNDED)
-            ),
+            "bound": finite_or_none(bound),
             "neurons_needed": len(discovery.after),
             **matrices,
             "difference": discovery.difference,
-            "picture": str(self.out),
+            "picture": str(self.picture),
         }
 
 
@@ -197,9 +201,9 @@ def train_second_order(
         raise KeyboardInterrupt
     best = trained.best_start
     others = (losses for start, losses in display.losses.items() if start != best.number)
-    count = f"{len(trained.starts)} start{'s' if len(trained.starts) > 1 else ''}"
     learning = Learning(
-        summary=f"loss {trained.loss:.2g} after {best.steps} second-order steps, {count}",
+        summary=f"loss {trained.loss:.2g} after {best.steps} second-order steps, "
+        f"{len(trained.starts)} start{'s' if len(trained.starts) > 1 else ''}",
         winner=StartCurve(np.arange(len(best.losses)), best.losses),
         others=tuple(StartCurve(np.arange(len(losses)), np.array(losses)) for losses in others),
         polished=None,
@@ -258,10 +262,7 @@ def train_by_gradient(
 
 
 def compared(
-    result: "Decompilation",
-    task: "TeacherStudent",
-    learning: "Learning",
-    after: "np.ndarray",
+    result: "Decompilation", task: "TeacherStudent", learning: "Learning", after: "np.ndarray"
 ) -> "Discovery":
     """Put the attention in the student, if it has one head, beside the teacher's."""
     import numpy as np
@@ -279,10 +280,9 @@ def compared(
             float(np.max(np.abs(mine - theirs)))
             for mine, theirs in zip(student, teacher, strict=True)
         )
-    learned = learning.success and result.is_attention
-    ending = "becomes attention" if learned else "did not become attention"
+    ended = "becomes" if learning.success and result.is_attention else "did not become"
     return Discovery(
-        title=f"A recurrent network with random weights {ending}",
+        title=f"A recurrent network with random weights {ended} attention",
         verdict=f"verdict: {result.reason}",
         learning=learning,
         after=after,

@@ -10,10 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from underhood.common.files import Json
+from underhood.results.claims import CLAIMS
 from underhood.results.files import (
     OURS,
     PAPERS,
     Cell,
+    claim_words,
     columns_of,
     number_text,
     select_numbers,
@@ -21,6 +23,7 @@ from underhood.results.files import (
 )
 from underhood.results.verdicts import BETTER, DIFFERS, NOT_RUN, REFUTED, REPRODUCED
 
+OUR_CLAIMS = {claim.name for claim in CLAIMS if claim.ours}
 VERDICT_STYLES = {
     BETTER: "bold green",
     REPRODUCED: "green",
@@ -104,13 +107,20 @@ def summary_table(results: Iterable[Json], names: Iterable[str]) -> Table:
         seeds = result.get("provenance", {}).get("seeds")
         count = len(seeds) if isinstance(seeds, list) and seeds else ""
         papers, ours = (counted(select_numbers(result, whose)) for whose in (PAPERS, OURS))
-        rows.append((name, result["scale"], count, papers, verdict_text(result["verdict"]), ours))
+        verdict = verdict_text(result["verdict"], claim_words(result))
+        rows.append((name, result["scale"], count, papers, verdict, ours))
     columns = ("experiment", "scale", "seeds", "numbers of the paper", "verdict", "ours")
     table = make_table(columns, ("seeds",), rows)
     table.add_section()
-    claims = Counter(result["verdict"] for result in chosen.values())
     ours = counted(number for result in chosen.values() for number in select_numbers(result, OURS))
-    table.add_row("in total", "", "", Text(f"claims: {in_counts(claims)}"), "", Text(ours))
+    tallies = {"the paper's claims": Counter[str](), "claims of our own": Counter[str]()}
+    for name, result in chosen.items():
+        whose = "claims of our own" if name in OUR_CLAIMS else "the paper's claims"
+        tallies[whose][claim_words(result)] += 1
+    for whose, counts in tallies.items():
+        if counts:
+            table.add_row("in total", "", "", Text(f"{whose}: {in_counts(counts)}"), "", Text(ours))
+            ours = ""
     return table
 
 

@@ -3,7 +3,9 @@
 Plain arrays come in; nothing here trains or judges.
 """
 
+import html
 import io
+import string
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from underhood.common.files import Json, write_atomically
 from underhood.report.blocks import WIDTH
 from underhood.report.charts import PALETTE
 from underhood.report.drawing import FORMATS, METADATA, STYLE_SHEET, label_powers
+from underhood.report.page import asset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 GREY, BLUE, ORANGE = PALETTE[7], PALETTE[1], PALETTE[2]
 # The entries of a matrix are written into it up to this many columns.
 NUMBERED = 5
+# The ending of one page with the picture and the words.
+PAGE = "html"
 
 
 @dataclass(frozen=True)
@@ -80,27 +85,38 @@ class Discovery:
 def picture_format(path: Path) -> str:
     """Return the format that a file's ending names; refuse others."""
     kind = path.suffix.lower().removeprefix(".")
-    if kind not in FORMATS:
-        endings = ", ".join(f".{name}" for name in FORMATS)
+    if kind not in (*FORMATS, PAGE):
+        endings = ", ".join(f".{name}" for name in (*FORMATS, PAGE))
         raise BadInput(f"The output {path} must end in one of {endings}.")
     return kind
 
 
-def draw_discovery(path: Path, discovery: Discovery) -> None:
-    """Draw the picture into a file, whole or not at all."""
+def draw_discovery(path: Path, discovery: Discovery, words: str) -> None:
+    """Draw the picture into a file, whole or not at all; into a page together with the words."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    kind, file = picture_format(path), io.BytesIO()
+    ending, file = picture_format(path), io.BytesIO()
+    kind = "svg" if ending == PAGE else ending
     with plt.rc_context(fname=STYLE_SHEET):
         try:
             page = lay_out_discovery(discovery)
             page.savefig(file, format=kind, dpi=220, metadata=METADATA[kind])
         finally:
             plt.close("all")
-    write_atomically(path, file.getvalue())
+    drawn = file.getvalue()
+    write_atomically(path, page_of(drawn, discovery.title, words) if ending == PAGE else drawn)
+
+
+def page_of(picture: bytes, title: str, words: str) -> bytes:
+    """Return a page that needs no other file: the picture as SVG, and the words."""
+    svg = picture.decode()
+    page = string.Template(asset("discovery.html")).substitute(
+        title=html.escape(title), picture=svg[svg.index("<svg") :], words=html.escape(words.strip())
+    )
+    return page.encode()
 
 
 def lay_out_discovery(discovery: Discovery) -> "PrintedPage":
