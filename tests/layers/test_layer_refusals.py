@@ -126,6 +126,9 @@ REFUSED = {
     ),
     "W_V": attention_with(None, W(4, 3), W(4, 3)),
     "GRU … b_r": gru_with(b_r=None),
+    "GRU … unknown reset 'later' … before or after": gru_with(reset="later"),
+    "GRU … c_h … reset='after' … b_h": gru_with(c_h=W(5)),
+    "GRU … c_h … (4,) … hidden is 5": gru_with(c_h=W(4), reset="after"),
 }
 
 

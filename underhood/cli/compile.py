@@ -45,6 +45,8 @@ class Compile:
     """1 or 2, if the target allows both."""
     activation: Maybe[str] = None
     """For lru_in_out_mlp: gelu, silu, softplus, tanh or relu."""
+    reset: Maybe[str] = None
+    """For gru: before the product, or after it as in PyTorch; by default before."""
     length: int = 32
     """Longest sequence that the network must serve, if it is linearised."""
     size: float = 1.0
@@ -67,7 +69,7 @@ class Compile:
         refuse(whole_problems(least=0, most=2**32 - 1, **{"--seed": self.seed}), about="compile")
         check_writable(self.output, replace=self.force)
         source = read(self.source).layer
-        choices = ("target", "form", "dtype", "order", "epsilon", "layers", "activation")
+        choices = ("target", "form", "dtype", "order", "epsilon", "layers", "activation", "reset")
         chosen = {name: getattr(self, name) for name in (*choices, "length", "size")}
         built = compile(source, **chosen)  # type: ignore[arg-type]
         key, sequences = jax.random.key(self.seed), 16 if self.length <= 1024 else 4

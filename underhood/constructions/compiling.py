@@ -29,6 +29,7 @@ def compile(
     epsilon: float | None = None,
     layers: int | None = None,
     activation: str | None = None,
+    reset: str | None = None,
     length: int = DEFAULT_LENGTH,
     size: float = 1.0,
 ) -> Construction:
@@ -42,6 +43,7 @@ def compile(
     epsilon     of the linearisation; by default the best for dtype, order, length and size
     layers      1 or 2, where both are possible
     activation  of lru_in_out_mlp; gelu unless given
+    reset       of gru: before the product (default) or after it, as in PyTorch and Flax
     length      of the longest sequence that a linearised network must serve
     size        of the largest tokens that it must serve: the standard deviation of their entries
 
@@ -56,7 +58,7 @@ def compile(
     check_source(source, target)
     precision = FLOATS[float_name(dtype)]
     asked = Blueprint(
-        source, target, precision, form, order, epsilon, layers, activation, length, size
+        source, target, precision, form, order, epsilon, layers, activation, reset, length, size
     )
     problem = range_problem(source, size, str(precision), exact=TARGETS[target].exact)
     if problem is not None:

@@ -21,7 +21,7 @@ from underhood.constructions.construction import (
     Role,
     roles_of,
 )
-from underhood.constructions.products.product import DEFAULT_LENGTH, Product
+from underhood.constructions.products.product import DEFAULT_LENGTH, Limit, Product
 from underhood.constructions.sources import factors as forms
 from underhood.constructions.sources.gated_rnn import gated_rnn_from, normalised_rnn
 from underhood.constructions.sources.heads import Attention, Source, read_attention
@@ -33,6 +33,7 @@ from underhood.constructions.sources.token_size import (
     with_tokens_divided,
 )
 from underhood.layers import GatedRNN, Layer, Stack
+from underhood.layers.gru import RESETS
 from underhood.layers.lru import ACTIVATIONS
 
 FORMS: dict[str, Callable[[Attention, bool], forms.Factors]] = {
@@ -66,11 +67,12 @@ class Blueprint:
     epsilon: float | None = None
     layers: int | None = None
     activation: str | None = None
+    reset: str | None = None
     length: int = DEFAULT_LENGTH
     size: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, known in (("form", FORMS), ("activation", ACTIVATIONS)):
+        for name, known in (("form", FORMS), ("activation", ACTIVATIONS), ("reset", RESETS)):
             if getattr(self, name) is not None:
                 check_name(name, getattr(self, name), known)
         problems = [] if self.order is None else whole_problems(most=8, order=self.order)
@@ -138,29 +140,36 @@ class Blueprint:
         return Product(order, epsilon, self.dtype, self.length)
 
     def finish(
-        self, layer: Layer, roles: tuple[Role, ...], product: Product | None = None
+        self, layer: Layer, roles: tuple[Role, ...], product: Product | Limit | None = None
     ) -> Construction:
         """Give the network its precision, and its tokens their size.
 
-        product  what sigmoids were linearised by; None: the network is exact
+        product  what the network was linearised by; None: it is exact
 
         Weights that the precision cannot hold are refused.
         """
         if self.size != 1:
             assert isinstance(layer, Stack), "linearised networks are stacks"
             layer = with_tokens_divided(layer, self.size)
+        # The logarithm of a decay may be infinite; the layers check where.
+        count = infinite_count(layer)
         with np.errstate(over="ignore"):
             layer = jax.tree.map(
                 lambda leaf: np.asarray(leaf, self.dtype) if eqx.is_inexact_array(leaf) else leaf,
                 layer,
             )
-        if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(layer)):
+        if infinite_count(layer) != count:
             raise BadInput(out_of_range(str(self.dtype), self.size, large=True))
         made = Construction(self.source, self.target, self.form, layer, roles, product is None)
         if product is None:
             return made
         made = replace(made, epsilon=product.epsilon, order=product.order)
         return replace(made, length=self.length, size=float(self.size))
+
+
+def infinite_count(layer: Layer) -> int:
+    """Count the weights that are no finite numbers."""
+    return sum(int(np.sum(~np.isfinite(leaf))) for leaf in jax.tree.leaves(layer))
 
 
 @dataclass(frozen=True)
@@ -224,4 +233,6 @@ class Target:
             reasons.append(f"The target is exact, so {' and '.join(given)} cannot be set.")
         if asked.activation is not None and "activation" not in self.takes:
             reasons.append("activation= belongs to lru_in_out_mlp.")
+        if asked.reset is not None and "reset" not in self.takes:
+            reasons.append("reset= belongs to gru.")
         return reasons

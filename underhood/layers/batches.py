@@ -118,7 +118,7 @@ def _(layer: GRU, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
 
     def step(h: Array, now: Array) -> tuple[Array, Array]:
         r, z = jnp.split(jax.nn.sigmoid(now[:, : 2 * n] + h @ V.T), 2, axis=1)
-        candidate = jnp.tanh(now[:, 2 * n :] + (r * h) @ layer.V_h.T)
+        candidate = jnp.tanh(now[:, 2 * n :] + layer.recalled(r, h))
         h = (1 - z) * h + z * candidate
         return h, h
 

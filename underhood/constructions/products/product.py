@@ -30,6 +30,14 @@ OPEN, SHUT = 100.0, -700.0
 
 
 @dataclass(frozen=True)
+class Limit:
+    """A network that is right in the limit ε → 0, with an error of size ε^order."""
+
+    order: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class Product:
     """Scales and readout weights that make a product of order n at a given ε.
 

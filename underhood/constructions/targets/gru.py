@@ -1,6 +1,7 @@
 """Gated RNN, and so attention → two GRU layers; attention → one (against the paper's Table 3).
 
-With r = 1 and h̃ = tanh(u + h_{t−1}) in its linear range, h̃ returns what leaks through (1 − z)⊙h:
+With r = 1 (then it is the same to reset before or after the product) and h̃ = tanh(u + h_{t−1}) in
+its linear range, h̃ returns what leaks through (1 − z)⊙h:
 
     h_t = (1 − z)h_{t−1} + z(u + h_{t−1}) = h_{t−1} + z_t u_t,    a sum of products.
 
@@ -53,20 +54,22 @@ def reasons_against_gru(plan: Blueprint) -> list[str]:
 
 def build_gru(plan: Blueprint) -> Construction:
     """Return two GRU layers, or one for attention that does not decay."""
+    reset = plan.reset or "before"
     if plan.layers == 1:
         factors = normalised(plan.factors(direct_reads=True))
         product = plan.product(gru_epsilon_for(plan), lambda n: (6 * n + 2) * len(factors.values))
         cubic = plan.epsilon or cubic_scale_for(product.order, plan.eps)
-        return plan.finish(*one_gru_layer(factors, plan.source.d_in, product, cubic), product)
+        layer = one_gru_layer(factors, plan.source.d_in, product, cubic, reset)
+        return plan.finish(*layer, product)
     rnn, _ = plan.gated_rnn(unit=True)
     copies = 2 if plan.length > SUMMED else 1
     product = plan.product(
         gru_epsilon_for(plan), lambda n: (n + 1) * max(rnn.neurons, copies * rnn.gate_width)
     )
-    return plan.finish(*two_gru_layers(rnn, product), product)
+    return plan.finish(*two_gru_layers(rnn, product, reset), product)
 
 
-def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, ...]]:
+def two_gru_layers(rnn: GatedRNN, product: Product, reset: str) -> tuple[Stack, tuple[Role, ...]]:
     """Compute Eq. 2 in two layers, any λ in [0, 1]."""
     small, n, hold = product.linear, product.order, HOLD[product.dtype]
     weights, total = product.weights, np.sum(product.weights)
@@ -78,7 +81,7 @@ def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, 
     fading = neuron[rows][decay[neuron[rows]] < 1]
     kept = np.flatnonzero((decay > 0) & (decay < 1))
 
-    below = GRURows(rnn.d_in, n * len(rows) + len(first) + len(fading) + len(lines))
+    below = GRURows(rnn.d_in, n * len(rows) + len(first) + len(fading) + len(lines), reset)
     memory = roles_of("memory", [f"h[{i}]" for i in neuron[rows]], scales=n)
     S = below.add(memory, n, len(rows))
     half = below.add(roles_of("copy", [f"h[{i}] half" for i in neuron[rows[first]]]))
@@ -110,7 +113,7 @@ def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, 
     first_out, where_out = gates.distinct(out.value)
     long = product.length > SUMMED
     more = n * m + len(first_out) if long else 0
-    above = GRURows(len(below.roles), len(kept) + n * m + len(first_out) + held + more)
+    above = GRURows(len(below.roles), len(kept) + n * m + len(first_out) + held + more, reset)
     H = above.add(roles_of("memory", [f"h[{i}]" for i in kept]))
     Y = above.add(roles_of("product", [f"gate[{p}]" for p in range(m)], scales=n), n, m)
     half_out = above.add(roles_of("copy", [f"gate[{p}] half" for p in first_out]))
@@ -125,7 +128,8 @@ def two_gru_layers(rnn: GatedRNN, product: Product) -> tuple[Stack, tuple[Role, 
         above.U_h[Y[b]], above.V_h[Y[b]] = out.value @ arrived, out.value @ carried
     above.U_h[half_out] = above.U_h[Y[0][first_out]]
     above.V_h[half_out] = above.V_h[Y[0][first_out]]
-    held_values = above.sum_steps(Y, half_out, where_out) if long else ()
+    dtype = product.dtype
+    held_values = above.sum_steps(Y, half_out, where_out, dtype) if long else ()
     above.accumulate(np.concatenate([Y.ravel(), half_out]))
     readout = np.zeros((rnn.d_out, len(above.U_h)))
     for b in range(n):
@@ -148,7 +152,7 @@ def cubic_scale_for(order: int, eps: float) -> float:
 
 
 def one_gru_layer(
-    factors: Factors, d_in: int, product: Product, cubic_scale: float
+    factors: Factors, d_in: int, product: Product, cubic_scale: float, reset: str
 ) -> tuple[Stack, tuple[Role, ...]]:
     """Compute attention without decay in one layer."""
     small, n = product.linear, product.order
@@ -160,7 +164,7 @@ def one_gru_layer(
     held = d_out if N else 0
     long = product.length > SUMMED
     more = (n + 1) * N if long else 0
-    neurons = GRURows(d_in, n * N + len(first) + (n + 1) * N + held + 4 * n * N + more)
+    neurons = GRURows(d_in, n * N + len(first) + (n + 1) * N + held + 4 * n * N + more, reset)
     S = neurons.add(roles_of("memory", labels, scales=n), n, N)
     half = neurons.add(roles_of("copy", [f"{labels[p]} half" for p in first]))
     Y = neurons.add(roles_of("product", [f"{kv} query" for kv in labels], scales=n), n, N)
@@ -180,7 +184,8 @@ def one_gru_layer(
         neurons.put("z", Y[b], product.scales[b] * query / rho[:, None])
         neurons.V_h[Y[b]] = sums
     neurons.V_h[half_out] = sums
-    held_values = neurons.sum_steps(Y, half_out, np.arange(N)) if long else ()
+    where_out = np.arange(N)
+    held_values = neurons.sum_steps(Y, half_out, where_out, product.dtype) if long else ()
     neurons.accumulate(np.concatenate([S.ravel(), half, Y.ravel(), half_out]))
     readout = np.zeros((d_out, len(neurons.U_h)))
     for b in range(n):

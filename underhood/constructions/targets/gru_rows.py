@@ -14,17 +14,27 @@ HOLD = {FLOATS["float64"]: 2.0**-30, FLOATS["float32"]: 2.0**-12}
 
 
 class HeldValues(NamedTuple):
-    """Sums, the neurons that hold what they no longer sum, and the gate still missing."""
+    """Sums, the neurons that hold what they no longer sum, and the gate still missing.
+
+    now  what the neurons hold belongs to this step already, and is so many times too small; None
+         if it belongs to the step before
+    """
 
     summed: np.ndarray
     held: np.ndarray
     gate: float
+    now: float | None = None
 
 
 class GRURows:
-    """Rows of a GRU, added kind by kind; r is 1 unless `sum_steps` says otherwise."""
+    """Rows of a GRU, added kind by kind; r is 1 unless `sum_steps` says otherwise.
 
-    def __init__(self, width: int, hidden: int):
+    reset  of the layer; r of a neuron gates what others read of it ("before"), or what it reads
+           itself ("after")
+    """
+
+    def __init__(self, width: int, hidden: int, reset: str):
+        self.reset = reset
         self.U_h, self.U_z = np.zeros((hidden, width)), np.zeros((hidden, width))
         self.V_h, self.V_z = np.zeros((hidden, hidden)), np.zeros((hidden, hidden))
         self.b_h, self.b_z = np.zeros(hidden), np.zeros(hidden)
@@ -46,29 +56,34 @@ class GRURows:
         getattr(self, f"U_{gate}")[at], getattr(self, f"b_{gate}")[at] = rows[:, :-1], rows[:, -1]
 
     def sum_steps(
-        self, Y: np.ndarray, half: np.ndarray, where: np.ndarray
+        self, Y: np.ndarray, half: np.ndarray, where: np.ndarray, dtype: np.dtype
     ) -> tuple[HeldValues, ...]:
         """Let sums of z·u become sums of z·(u − u before); add neurons that hold u before.
 
         Y, half  the sums at all scales and their copies, whose rows of z and h̃ are finished
         where    the copy of each product
+        dtype    precision of the network
         """
         Z = self.add(roles_of("hold", [f"value[{v}] before" for v in range(len(half))]))
         labels = [f"value[{v}] before, gated" for v in where]
         G = self.add(roles_of("hold", labels, scales=len(Y)), *Y.shape)
-        for held, summed in ((Z, half), (G.ravel(), Y.ravel())):
+        before = self.reset == "before"
+        for held, summed in ((Z, half), *([(G.ravel(), Y.ravel())] if before else [])):
             for rows in (self.U_h, self.V_h, self.b_h):
                 rows[held] = rows[summed]
-            self.b_z[held] = OPEN
+        self.b_z[Z] = self.b_z[G] = OPEN
         # Gated by r as the sums are by z.
         self.U_r[G], self.V_r[G], self.b_r[G] = self.U_z[Y], self.V_z[Y], self.b_z[Y]
-        for summed in Y:
+        for summed, gated in zip(Y, G, strict=True):
             self.V_h[summed, Z[where]] -= 1
+            if not before:
+                # G = r⊙Z of the step before; the scale keeps its tanh linear.
+                self.V_h[gated, Z[where]] = HOLD[dtype]
         self.V_h[half, Z] -= 1
         # A copy's gate is ½, and Z is read whole.
-        return *(HeldValues(*pair, 1.0) for pair in zip(Y, G, strict=True)), HeldValues(
-            half, Z, 0.5
-        )
+        now = None if before else HOLD[dtype]
+        gated_values = (HeldValues(*pair, 1.0, now) for pair in zip(Y, G, strict=True))
+        return *gated_values, HeldValues(half, Z, 0.5)
 
     def hold_outputs(
         self,
@@ -86,16 +101,21 @@ class GRURows:
         scale = HOLD[product.dtype] / size * product.linear
         self.V_h[at] = scale * readout[: len(at)]
         for part in values:
-            self.V_h[np.ix_(at, part.held)] = -part.gate * scale * readout[: len(at), part.summed]
+            missing = part.gate * readout[: len(at), part.summed]
+            if part.now is None:
+                self.V_h[np.ix_(at, part.held)] = -scale * missing
+            else:
+                readout[: len(at), part.held] = missing / part.now
         self.b_z[at] = OPEN
         readout[np.arange(len(at)), at] = -1 / scale
 
     def layer(self) -> GRU:
         assert len(self.roles) == len(self.U_h), "every neuron has a role"
         return GRU(
+            reset=self.reset,
             **{
                 f"{letter}_{gate}": getattr(self, f"{letter}_{gate}")
                 for letter in "UVb"
                 for gate in "rhz"
-            }
+            },
         )
