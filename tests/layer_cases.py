@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import underhood as uh
+from underhood.layers.base.shapes import annotated_arrays
 
 # Rounding in float64 over 200 steps stays near 1e-14; 1e-12 leaves room for sums of 200 terms.
 CLOSE = 1e-12
@@ -116,10 +117,41 @@ def gru(rng, **sizes):
     return uh.GRU(**gates_of(rng, "rhz", **sizes))
 
 
+def gru_after(rng, biased=True):
+    c_h = normal(rng, 5) if biased else None
+    return uh.GRU(**gates_of(rng, "rhz"), c_h=c_h, reset="after")
+
+
 def stack(rng):
     """A nonlinear layer that can only be scanned, then one that runs in parallel."""
     embed = uh.Affine(normal(rng, 3, 3), normal(rng, 3))
     return uh.Stack(embed, [gru(rng, hidden=3), gated_rnn(rng)], uh.Affine(normal(rng, 4, 2)))
+
+
+# --- layers of today: two heads, keys of size 4, values of size 5
+
+
+HEADS = {"d_in": 3, "d_out": 2, "heads": 2, "d_k": 4, "d_v": 5}
+SHORT = HEADS | {"width": 3}
+
+
+def modern(kind, ranges=None, **options):
+    """Random weights in every array; some from a range, so that gates stay open enough."""
+    sizes = {name: size for name, size in options.items() if isinstance(size, int)}
+    settings = {name: options[name] for name in options if name not in sizes or name == "index"}
+    sizes.pop("index", None)
+
+    def draw(rng):
+        fields = {
+            array.field: rng.uniform(*(ranges or {})[array.field], shape)
+            if array.field in (ranges or {})
+            else normal(rng, *shape)
+            for array in annotated_arrays(kind)
+            for shape in [tuple(sizes[axis] for axis in array.dimensions)]
+        }
+        return kind(**fields, **settings)
+
+    return draw
 
 
 @dataclass(frozen=True)
@@ -149,7 +181,29 @@ CASES = {
     "Mamba block": Case(mamba_block, 2, 12, 4),
     "LSTM": Case(lstm, 5, 5, 5),
     "GRU": Case(gru, 5, 5, 5),
+    "GRU, reset after": Case(gru_after, 5, 5, 5),
+    "GRU, reset after, one bias": Case(lambda rng: gru_after(rng, biased=False), 5, 5, 5),
     "stack": Case(stack, 4, 8, 9),
+    "Mamba-2": Case(modern(uh.Mamba2, {"A_log": (-2, 0)}, **SHORT, eps=0.1), 2, 40, 10),
+    "DeltaNet": Case(modern(uh.DeltaNet, **SHORT, eps=0.1), 2, 40, 10),
+    "gated DeltaNet": Case(
+        modern(uh.GatedDeltaNet, {"A_log": (-3, 0)}, **SHORT, eps=0.1), 2, 40, 10
+    ),
+    "KDA": Case(modern(uh.KDA, {"A_log": (-3, 0)}, **SHORT, rank=3, eps=0.1), 2, 40, 10),
+    "GLA": Case(modern(uh.GLA, **HEADS, rank=3, eps=0.1), 2, 40, 10),
+    "RetNet": Case(modern(uh.RetNet, **HEADS, eps=0.1), 2, 40, 10),
+    "lightning": Case(modern(uh.Lightning, **HEADS, index=3, eps=0.1), 2, 40, 10),
+    "HGRN2": Case(modern(uh.HGRN2, **HEADS, eps=0.1), 2, 40, 10),
+    "RWKV-6": Case(modern(uh.RWKV6, {"w_0": (-5, 0)}, **HEADS, rank=3, eps=0.1), 2, 40, 10),
+    "RWKV-7": Case(modern(uh.RWKV7, **HEADS, rank=3, eps=0.1), 2, 40, 10),
+    "mLSTM": Case(
+        modern(uh.MLSTM, {"b_f": (1, 4), "b_i": (2, 2.5), "W_q": (-0.1, 0.1)}, **HEADS, eps=0.1),
+        2,
+        40,
+        10,
+    ),
+    "RG-LRU": Case(modern(uh.RGLRU, **{"d_in": 3, "d_out": 2, "inner": 5, "width": 3}), 2, 5, 5),
+    "minGRU": Case(modern(uh.MinGRU, **{"d_in": 3, "d_out": 2, "hidden": 5}), 2, 5, 5),
 }
 D_IN = 3
 

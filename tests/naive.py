@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from equations.modern import MODERN, sigmoid, silu, softplus
 from jax.scipy.special import erf
 
 import underhood as uh
@@ -65,18 +66,6 @@ def one_token_back(layer, state, x, to_state, to_y):
         return token(eqx.combine(weights, rest), state, x)
 
     return jax.vjp(run, weights, state, x)[1]((to_state, to_y))
-
-
-def sigmoid(z):
-    return 1 / (1 + jnp.exp(-z))
-
-
-def silu(z):
-    return z * sigmoid(z)
-
-
-def softplus(z):
-    return jnp.log(1 + jnp.exp(z))
 
 
 ACTIVATIONS = {
@@ -181,9 +170,12 @@ def lstm(layer, state, x):
 
 
 def gru(layer, h, x):
-    """h' = (1 − z)⊙h + z⊙h̃, the reset before the product."""
+    """h' = (1 − z)⊙h + z⊙h̃, the reset before the product or after it."""
     r = sigmoid(layer.U_r @ x + layer.V_r @ h + layer.b_r)
-    candidate = jnp.tanh(layer.U_h @ x + layer.V_h @ (r * h) + layer.b_h)
+    c_h = 0 if layer.c_h is None else layer.c_h
+    after = layer.reset == "after"
+    recalled = r * (layer.V_h @ h + c_h) if after else layer.V_h @ (r * h)
+    candidate = jnp.tanh(layer.U_h @ x + recalled + layer.b_h)
     z = sigmoid(layer.U_z @ x + layer.V_z @ h + layer.b_z)
     h = (1 - z) * h + z * candidate
     return h, h
@@ -228,5 +220,6 @@ EQUATIONS = {
     uh.MambaBlock: (window_and_state, mamba_block),
     uh.LSTM: (lambda layer: (jnp.zeros(len(layer.b_f)),) * 2, lstm),
     uh.GRU: (lambda layer: jnp.zeros(len(layer.b_r)), gru),
+    **MODERN,
     uh.Stack: (lambda layer: [start(part) for part in layer.layers], stack),
 }

@@ -44,6 +44,7 @@ LAYERS = {
     "lru mlp": uh.LRUInOutMLP.init(d_in=3, hidden=6, d_out=2, key=KEY, activation="softplus"),
     "lstm": uh.LSTM.init(d_in=3, hidden=5, key=KEY),
     "gru": uh.GRU.init(d_in=3, hidden=5, key=KEY),
+    "gru, reset after": uh.GRU.init(d_in=3, hidden=5, key=KEY, reset="after"),
     "attention": uh.LinearAttention.init(d_in=3, d_v=2, key=KEY),
     "heads": uh.MultiHead.init(d_in=3, heads=2, key=KEY),
     "mamba": uh.Mamba.init(d_in=3, hidden=4, d_out=2, key=KEY),

@@ -17,6 +17,10 @@ from underhood.layers.files import read
 
 pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
 
+HEADS = {"d_in": 2, "d_out": 2, "heads": 2, "d_k": 3, "d_v": 2}
+MODERN = (uh.Mamba2, uh.DeltaNet, uh.GatedDeltaNet, uh.KDA, uh.GLA, uh.RetNet, uh.Lightning)
+MODERN += (uh.HGRN2, uh.RWKV6, uh.RWKV7, uh.MLSTM)
+
 LAYERS = {
     "attention": attention(3, decay=np.array([0.0, 0.5, 1.0]), b_K=np.ones(3)),
     "heads": uh.MultiHead([attention(3), attention(3, 1, d_v=2)], np.ones((4, 5))),
@@ -30,7 +34,16 @@ LAYERS = {
     "block": uh.MambaBlock.init(d_in=2, d_out=2, key=jax.random.key(0)),
     "lstm": uh.LSTM.init(d_in=2, hidden=3, key=jax.random.key(0)),
     "gru": uh.GRU.init(d_in=2, hidden=3, key=jax.random.key(0)),
+    "gru, reset after": uh.GRU.init(d_in=2, hidden=3, key=jax.random.key(0), reset="after"),
     "stack": uh.compile(attention(2), "lstm", order=1).layer,
+    **{kind.__name__: kind.init(**HEADS, key=jax.random.key(0)) for kind in MODERN},
+    "RGLRU": uh.RGLRU.init(d_in=2, d_out=2, inner=3, key=jax.random.key(0)),
+    "MinGRU": uh.MinGRU.init(d_in=2, d_out=2, hidden=3, key=jax.random.key(0)),
+    "a decay of exactly 1": eqx.tree_at(
+        lambda layer: layer.A_log,
+        uh.Mamba2.init(**HEADS, key=jax.random.key(0)),
+        np.array([-np.inf, 0.5]),
+    ),
     "no neurons": uh.compile(attention(2, rank_v=0)).layer,
 }
 
@@ -46,6 +59,21 @@ def test_a_layer_comes_back_bit_by_bit(name: str, tmp_path) -> None:
     if not getattr(layer, "needs_x64", False):
         # λ comes from NumPy's exp on one side and from JAX's on the other.
         np.testing.assert_allclose(layer(xs), loaded(xs), rtol=1e-5, atol=1e-6)
+
+
+def test_a_gru_of_an_older_file_resets_before_the_product(tmp_path) -> None:
+    path = tmp_path / "gru.safetensors"
+    uh.save(path, LAYERS["gru"])
+    tensors = safetensors.numpy.load_file(path)
+    with safetensors.safe_open(path, "np") as file:
+        metadata = file.metadata()
+    structure = json.loads(metadata["layer"])
+    del structure["fields"]["c_h"], structure["fields"]["reset"]
+    metadata["layer"] = json.dumps(structure)
+    safetensors.numpy.save_file(tensors, path, metadata)
+    loaded = uh.load(path)
+    assert (loaded.reset, loaded.c_h) == ("before", None)
+    assert eqx.tree_equal(jax.tree.map(np.asarray, LAYERS["gru"]), loaded)
 
 
 def test_roles_and_settings_are_kept_and_foreign_weights_read(tmp_path) -> None:

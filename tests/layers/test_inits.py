@@ -33,6 +33,10 @@ def gru(width, *, key):
 SIZES = {"d_in": 3, "hidden": 5, "d_out": 2}
 STACKED = ", ".join(gates("rhz", d_in=5, part=f"layers.{i}.") for i in (0, 1))
 HEADS = ", ".join(f"heads.{i}.W_V [2 3], heads.{i}.W_K heads.{i}.W_Q [4 3]" for i in (0, 1))
+HEADED = {"d_in": 3, "d_out": 2, "heads": 2, "d_k": 4, "d_v": 5}
+SHORT = HEADED | {"width": 3}
+QKV, OUT = "W_q W_k [2 4 3], W_v [2 5 3]", "W_out [2 2 5]"
+DELTA = f"{QKV}, W_b [2 3], conv_q conv_k [3 2 4], conv_v [3 2 5], norm [5], {OUT}"
 
 # A layer, its sizes, and the shapes of its weights.
 INITS = {
@@ -57,6 +61,61 @@ INITS = {
     ),
     "LSTM": (uh.LSTM, {"d_in": 3, "hidden": 5}, gates("fcgo")),
     "GRU": (uh.GRU, {"d_in": 3, "hidden": 5}, gates("rhz")),
+    "Mamba-2": (
+        uh.Mamba2,
+        SHORT,
+        f"""W_z W_x [2 5 3], W_B W_C [2 4 3], W_dt [2 3], conv_x [3 2 5], conv_B conv_C [3 2 4],
+        b_x norm [2 5], b_B b_C [2 4], dt_bias A_log D [2], {OUT}""",
+    ),
+    "Falcon-H1": (
+        uh.Mamba2,
+        SHORT | {"normed": False},
+        f"""W_z W_x [2 5 3], W_B W_C [2 4 3], W_dt [2 3], conv_x [3 2 5], conv_B conv_C [3 2 4],
+        b_x [2 5], b_B b_C [2 4], dt_bias A_log D [2], {OUT}""",
+    ),
+    "DeltaNet": (uh.DeltaNet, SHORT, DELTA),
+    "gated DeltaNet": (
+        uh.GatedDeltaNet,
+        SHORT,
+        f"{DELTA}, W_a [2 3], A_log dt_bias [2], W_z [2 5 3]",
+    ),
+    "KDA": (
+        uh.KDA,
+        SHORT | {"rank": 6},
+        f"""{DELTA}, W_f1 W_g1 [6 3], W_f2 [2 4 6], W_g2 [2 5 6], A_log [2], dt_bias [2 4]""",
+    ),
+    "GLA": (
+        uh.GLA,
+        HEADED | {"rank": 6},
+        f"{QKV}, W_a1 [6 3], W_a2 [2 4 6], b_a [2 4], W_z [2 5 3], norm [5], {OUT}",
+    ),
+    "RetNet": (uh.RetNet, HEADED, f"{QKV}, W_z [2 5 3], norm [5], {OUT}"),
+    "lightning": (uh.Lightning, HEADED, f"{QKV}, W_z [2 5 3], norm [2 5], {OUT}"),
+    "HGRN2": (uh.HGRN2, HEADED, f"W_q W_f [2 4 3], W_v [2 5 3], norm [2 5], {OUT}"),
+    "RWKV-6": (
+        uh.RWKV6,
+        HEADED | {"rank": 6},
+        f"""mu_r mu_k mu_v mu_w mu_g [3], W_r W_k [2 4 3], W_v W_g [2 5 3], W_w1 [6 3],
+        W_w2 [2 4 6], w_0 bonus [2 4], norm b_norm [2 5], {OUT}""",
+    ),
+    "RWKV-7": (
+        uh.RWKV7,
+        HEADED | {"rank": 6},
+        f"""mu_r mu_w mu_k mu_v mu_a mu_g [3], W_r W_k [2 4 3], W_v [2 5 3], W_w1 W_a1 W_g1 [6 3],
+        W_w2 W_a2 [2 4 6], W_g2 [2 5 6], w_0 a_0 k_k k_a r_k [2 4], norm b_norm [2 5], {OUT}""",
+    ),
+    "mLSTM": (
+        uh.MLSTM,
+        HEADED,
+        f"{QKV}, W_i W_f [2 3], b_i b_f [2], W_o [2 5 3], norm [2 5], {OUT}",
+    ),
+    "RG-LRU": (
+        uh.RGLRU,
+        {"d_in": 3, "d_out": 2, "inner": 5, "width": 6},
+        """W_x W_y [5 3], b_x b_y b_conv b_i b_r Lambda [5], conv [6 5], W_i W_r [5 5],
+        W_out [2 5], b_out [2]""",
+    ),
+    "minGRU": (uh.MinGRU, SIZES, "W_z W_h [5 3], W_out [2 5]"),
     "stack": (
         uh.Stack,
         {"make_layer": gru, "d_in": 4, "hidden": 5, "d_out": 2, "depth": 2},
@@ -91,6 +150,20 @@ NOT_RANDOM = {
     "stack": ["embed.b", *(f"layers.{i}.b_{gate}" for i in (0, 1) for gate in "rhz")],
     "Mamba": ["b_input", "W_delta", "b_delta", "b_A", "b_B"],
     "block": ["b_conv", "A_log", "D"],
+    "Mamba-2": ["b_x", "b_B", "b_C", "D", "norm"],
+    "Falcon-H1": ["b_x", "b_B", "b_C", "D"],
+    **{
+        name: ["norm"]
+        for name in ("DeltaNet", "gated DeltaNet", "KDA", "RetNet", "lightning", "HGRN2")
+    },
+    "GLA": ["b_a", "norm"],
+    "RWKV-6": [*(f"mu_{c}" for c in "rkvwg"), "w_0", "norm", "b_norm"],
+    "RWKV-7": [
+        *(f"mu_{c}" for c in "rwkvag"),
+        *("w_0", "a_0", "k_k", "k_a", "r_k", "norm", "b_norm"),
+    ],
+    "mLSTM": ["b_i", "b_f", "norm"],
+    "RG-LRU": ["b_x", "b_y", "b_conv", "b_i", "b_r", "b_out"],
 }
 
 

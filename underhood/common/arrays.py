@@ -12,8 +12,12 @@ Weight = jax.Array | np.ndarray
 FLOATS: dict[str, np.dtype] = {"float64": np.dtype(np.float64), "float32": np.dtype(np.float32)}
 
 
-def array_problem(name: str, value: Any) -> str | None:  # Any: whatever the caller gave
-    """Return what stops a value from being an array of finite numbers; None if nothing does."""
+# Any: whatever the caller gave.
+def array_problem(name: str, value: Any, *, infinite: bool = False) -> str | None:
+    """Return what stops a value from being an array of finite numbers; None if nothing does.
+
+    infinite  ±inf is allowed
+    """
     if not isinstance(value, Weight):
         return f"{name} is a {type(value).__name__}; give a NumPy or JAX array"
     if value.dtype == object:
@@ -25,7 +29,11 @@ def array_problem(name: str, value: Any) -> str | None:  # Any: whatever the cal
         )
     if not np.issubdtype(value.dtype, np.floating):
         return f"{name} holds {value.dtype} numbers; convert it with .astype(float)"
-    if not isinstance(value, jax.core.Tracer) and not np.all(np.isfinite(value)):
+    if isinstance(value, jax.core.Tracer):
+        return None
+    if infinite:
+        return f"{name} holds NaN entries" if np.any(np.isnan(value)) else None
+    if not np.all(np.isfinite(value)):
         return f"{name} holds NaN or infinite entries"
     return None
 

@@ -30,6 +30,14 @@ from underhood.layers.gru import GRU
 from underhood.layers.lru import LRU, LRUInOut, LRUInOutMLP
 from underhood.layers.lstm import LSTM
 from underhood.layers.mamba import Mamba, MambaBlock
+from underhood.layers.modern.gated_deltanet import KDA, DeltaNet, GatedDeltaNet
+from underhood.layers.modern.gla import GLA, HGRN2, Lightning, RetNet
+from underhood.layers.modern.mamba2 import Mamba2
+from underhood.layers.modern.min_gru import MinGRU
+from underhood.layers.modern.mlstm import MLSTM
+from underhood.layers.modern.rg_lru import RGLRU
+from underhood.layers.modern.rwkv6 import RWKV6
+from underhood.layers.modern.rwkv7 import RWKV7
 from underhood.layers.stack import Affine, Stack
 
 FORMAT_VERSION = 1
@@ -40,8 +48,15 @@ KINDS: dict[str, type] = {
     for kinds in (
         (LinearAttention, MultiHead, GatedRNN, SideGatedRNN, DenseGatedRNN, LRU, LRUInOut),
         (LRUInOutMLP, Mamba, MambaBlock, LSTM, GRU, Stack, Affine),
+        (Mamba2, DeltaNet, GatedDeltaNet, KDA, GLA, RetNet, Lightning, HGRN2),
+        (RWKV6, RWKV7, MLSTM, RGLRU, MinGRU),
     )
     for kind in kinds
+}
+
+# Fields that files written before these existed do not have, and what they then are.
+ADDED_LATER: dict[str, Json] = {
+    "GRU": {"c_h": {"value": None}, "reset": {"value": "before"}},
 }
 
 TensorDict = dict[str, np.ndarray]
@@ -191,11 +206,12 @@ def put_together(
         raise BadInput(f"it holds a layer of unknown kind {str(spec['kind'])[:40]!r}.")
     kind = KINDS[spec["kind"]]
     expected = {field.name for field in dataclasses.fields(kind)}
-    if set(spec["fields"]) != expected:
+    fields = ADDED_LATER.get(spec["kind"], {}) | spec["fields"]
+    if set(fields) != expected:
         raise BadInput(f"{spec['kind']} must have the fields {', '.join(sorted(expected))}.")
     # Fields as they are stored: ν, not the λ that the constructor takes.
     module: Any = object.__new__(kind)
-    for name, part in spec["fields"].items():
+    for name, part in fields.items():
         object.__setattr__(module, name, inner(part, name))
     if checked:
         module.__check_init__()

@@ -15,6 +15,7 @@ from underhood.common.arrays import key_problems, typed_key
 from underhood.common.errors import BadInput, reason_of, refuse
 from underhood.layers import LinearAttention
 from underhood.layers.files import KINDS
+from underhood.layers.modern.mixer import ModernLayer
 from underhood.tasks import Task
 from underhood.training.device import precision_of
 from underhood.training.members import TEACHER_AXIS, Axes, Member, combine
@@ -61,7 +62,7 @@ class SplitStudent:
         names = tuple(leaf if isinstance(leaf, str | int | float) else id(leaf) for leaf in statics)
         fixed = tuple(leaf.shape for leaf in jax.tree.leaves(self.fixed))
         # Students of our own kinds may be padded to one shape.
-        shapes = None if is_ours(self.joined()) else self.shapes
+        shapes = None if may_be_padded(self.joined()) else self.shapes
         return structure, frame, dtypes, names, fixed, shapes
 
 
@@ -156,6 +157,12 @@ def is_ours(student: PyTree) -> bool:
         fields = (getattr(student, field.name) for field in dataclasses.fields(student))
         return KINDS.get(type(student).__name__) is type(student) and all(map(is_ours, fields))
     return all(map(is_ours, student)) if isinstance(student, tuple) else True
+
+
+def may_be_padded(student: PyTree) -> bool:
+    """Tell whether zero neurons leave a student's function as it is."""
+    parts = jax.tree.leaves(student, is_leaf=lambda part: isinstance(part, ModernLayer))
+    return is_ours(student) and not any(isinstance(part, ModernLayer) for part in parts)
 
 
 def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task: Task) -> PyTree:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, no_type_check
 
 import equinox as eqx
 import jax
@@ -101,6 +101,8 @@ class Layer(eqx.Module):
     def __eq__(self, other: object) -> Any:  # Any: Equinox may return a traced truth value
         return self is other or super().__eq__(other)
 
+    # Called so often that checking its types would take a third of the time of the tests.
+    @no_type_check
     def __getattribute__(self, name: str) -> Any:  # Any: whatever the attribute is
         value = object.__getattribute__(self, name)
         bound = isinstance(value, MethodType) and value.__self__ is self

@@ -27,11 +27,13 @@ def problems_of(module: eqx.Module) -> list[str]:
     """List everything that is wrong with the arrays of a module."""
     problems = []
     sizes: dict[str, tuple[int, str]] = {}
+    may_be_infinite = getattr(module, "may_be_infinite", ())
     for field, name, dimensions, optional in annotated_arrays(module.__class__):
         value = getattr(module, field)
         if value is None and optional:
             continue
-        if (problem := array_problem(name, value)) is not None:
+        problem = array_problem(name, value, infinite=field in may_be_infinite)
+        if problem is not None:
             problems.append(problem)
             continue
         if len(value.shape) != len(dimensions):
