@@ -43,6 +43,11 @@ class Network:
         return ", ".join([f"`{self.target}`", *(f"`{option}`" for option in said)])
 
 
+# The errors of the layers of today are on their own page, modern.md.
+ELSEWHERE = {
+    *("falcon_h1", "mamba2", "gated_deltanet", "deltanet", "kda", "lightning", "gla"),
+    *("retnet", "rwkv6", "rwkv7", "mlstm", "min_gru"),
+}
 NETWORKS = (
     Network("attention", "gated_rnn"),
     Network("attention", "side_gated_rnn"),

@@ -166,10 +166,11 @@ def test_the_refusal_names_the_length_that_is_served() -> None:
 
 
 @pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("reset", ["before", "after"])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_the_error_of_a_gru_does_not_grow_with_the_length(layers: int) -> None:
+def test_the_error_of_a_gru_does_not_grow_with_the_length(layers: int, reset: str) -> None:
     """It would grow as the length if all values were summed."""
-    single = {"layers": layers, "dtype": "float32"}
+    single = {"layers": layers, "dtype": "float32", "reset": reset}
     for length in (300, 8192):
         built = uh.compile(PLAIN, "gru", **single, length=length)
         assert built.error(key=KEY, length=length, sequences=2) <= 3e-4

@@ -1,10 +1,18 @@
 """All targets by name; a new one is a file beside this one, and an entry here."""
 
+from functools import partial
+
 from underhood.constructions.target import Target
 from underhood.constructions.targets import decayed_attention, gated_rnn, gru, lru, lstm, mamba
 from underhood.constructions.targets.lru_in_out_mlp import build_mlp, reasons_against_mlp
+from underhood.constructions.targets.modern import linear, selective
+from underhood.constructions.targets.modern.impossible import refuse_min_gru, swap_symmetry
 
 LINEARISED = ("form", "order", "epsilon")
+
+# ε alone, or with the order 1 or 2, where the silus may be doubled.
+SMALL_SIGNALS = ("order", "epsilon")
+fixed_decays = partial(partial, selective.reasons_against_fixed_decays)
 
 TARGETS = {
     "gated_rnn": Target(
@@ -21,6 +29,31 @@ TARGETS = {
     "mamba": Target(mamba.build_mamba, (1, 2), (2,)),
     "mamba_block": Target(mamba.build_block, (1,), (), (), mamba.reasons_against_block),
     "lstm": Target(lstm.build_lstm, (1, 2), (2,), LINEARISED),
-    "gru": Target(gru.build_gru, (2, 1), (2,), LINEARISED, gru.reasons_against_gru),
+    "gru": Target(gru.build_gru, (2, 1), (2,), (*LINEARISED, "reset"), gru.reasons_against_gru),
     "decayed_attention": Target(decayed_attention.build_decayed_attention, (2,), (2,)),
+    "falcon_h1": Target(selective.build_falcon_h1, (1,), takes=()),
+    **{
+        name: Target(build, (1,), takes=SMALL_SIGNALS, reasons_against=reasons)
+        for name, build, reasons in (
+            ("mamba2", selective.build_mamba2, selective.reasons_against_order),
+            ("gated_deltanet", selective.build_gated_deltanet, selective.reasons_against_order),
+            ("deltanet", selective.build_deltanet, selective.reasons_against_deltanet),
+            ("kda", selective.build_kda, selective.reasons_against_order),
+            (
+                "lightning",
+                selective.build_lightning,
+                fixed_decays(order=1),
+            ),
+            ("gla", linear.build_gla, linear.reasons_against_another_order),
+            (
+                "retnet",
+                linear.build_retnet,
+                fixed_decays(order=2),
+            ),
+            ("rwkv6", linear.build_rwkv6, linear.reasons_against_another_order),
+            ("rwkv7", linear.build_rwkv7, linear.reasons_against_rwkv7),
+            ("mlstm", linear.build_mlstm, linear.reasons_against_another_order),
+        )
+    },
+    "min_gru": Target(refuse_min_gru, (1,), takes=(), reasons_against=swap_symmetry),
 }

@@ -1,0 +1,1 @@
+"""Attention into the recurrent layers of today."""

@@ -1,0 +1,178 @@
+"""Attention → Mamba-2, gated DeltaNet, DeltaNet, KDA, lightning: layers with silu on q, k and v.
+
+Δ = 1 and A_log = log(−log λ) give every slice its decay exactly. The delta rule subtracts what the
+memory holds along k; with keys of size ε that is of relative size ε². A norm bounds the layer's
+output, and attention grows as |x|³, so none of these can be exact (docs/modern.md); Falcon-H1 has
+no norm, and silu(u) − silu(−u) = u makes it exact.
+"""
+
+import math
+
+import numpy as np
+
+from underhood.constructions.construction import Construction
+from underhood.constructions.target import Blueprint
+from underhood.constructions.targets.modern.slices import (
+    Slices,
+    antithetic,
+    current_only,
+    log_rate,
+    mixer_network,
+    repeated,
+    slices_of,
+    small_signal,
+)
+from underhood.layers import KDA, DeltaNet, GatedDeltaNet, Lightning, Mamba2
+from underhood.layers.modern.gla import lightning_decays
+from underhood.layers.modern.parts import UNIT_EPS
+
+# softplus of it is 1.
+UNIT_STEP = math.log(math.expm1(1.0))
+SILU_ONE = 1 / (1 + math.exp(-1.0))
+# Heads of a lightning layer for every slice.
+COPIES = 4
+
+
+def silu_slices(plan: Blueprint) -> tuple[Slices, int, float]:
+    """Return slices, the order, and what the silus on q, k and v leave of the product."""
+    slices = slices_of(plan)
+    return (antithetic(slices), 2, 1.0) if plan.order == 2 else (slices, 1, 1 / 8)
+
+
+def reasons_against_order(plan: Blueprint) -> list[str]:
+    return [] if plan.order in (None, 1, 2) else [f"Its order is 1 or 2, not {plan.order}."]
+
+
+def reasons_against_fixed_decays(plan: Blueprint, order: int) -> list[str]:
+    """List what lightning and RetNet have against a source: another order, or a decay."""
+    reasons = [] if plan.order in (None, order) else [f"Its order is {order}, not {plan.order}."]
+    if plan.attention is not None and plan.attention.fades:
+        reasons.append("Its decays are fixed numbers near 1, and the source has decays of its own.")
+    return reasons
+
+
+def reasons_against_deltanet(plan: Blueprint) -> list[str]:
+    reasons = reasons_against_order(plan)
+    if plan.attention is not None and plan.attention.fades:
+        reasons.append("DeltaNet has no decay; gated_deltanet has.")
+    return reasons
+
+
+def mamba2(
+    slices: Slices, *, values: float, keys: float, gain: float, normed: bool = True
+) -> Mamba2:
+    """Return a mixer with signals of these sizes and the readout divided by `gain`."""
+    heads, d_v, width = slices.V.shape
+    d_k = slices.K.shape[1]
+    return Mamba2(
+        W_z=slices.gates(),
+        W_x=values * slices.V,
+        W_B=keys * slices.K,
+        W_C=keys * slices.Q,
+        W_dt=np.zeros((heads, width)),
+        conv_x=current_only(4, heads, d_v),
+        conv_B=current_only(4, heads, d_k),
+        conv_C=current_only(4, heads, d_k),
+        b_x=np.zeros((heads, d_v)),
+        b_B=np.zeros((heads, d_k)),
+        b_C=np.zeros((heads, d_k)),
+        dt_bias=np.full(heads, UNIT_STEP),
+        A_log=log_rate(slices.decay),
+        D=np.zeros(heads),
+        norm=np.ones((heads, d_v)) if normed else None,
+        W_out=slices.out / (gain * SILU_ONE),
+    )
+
+
+def build_mamba2(plan: Blueprint) -> Construction:
+    """Return a Mamba-2 mixer with its norm."""
+    slices, order, silus = silu_slices(plan)
+    limit = small_signal(plan, order)
+    # The doubled silus are exact at every size, so only the norm needs small signals.
+    keys = 1.0 if order == 2 else limit.epsilon
+    gain = silus * limit.epsilon * keys**2 / math.sqrt(1e-5)
+    return mixer_network(plan, mamba2(slices, values=limit.epsilon, keys=keys, gain=gain), limit)
+
+
+def build_falcon_h1(plan: Blueprint) -> Construction:
+    """Return a Mamba-2 mixer without norm, which is exact."""
+    layer = mamba2(antithetic(slices_of(plan)), values=1.0, keys=1.0, gain=1.0, normed=False)
+    return mixer_network(plan, layer, None)
+
+
+def delta_fields(slices: Slices, epsilon: float, gain: float) -> dict[str, np.ndarray]:
+    """Return what the three delta rules share; β = σ(0) = ½, and keys and queries are normed."""
+    heads, d_v, width = slices.V.shape
+    d_k = slices.K.shape[1]
+    left = gain * epsilon**3 / UNIT_EPS / math.sqrt(d_k) / 2
+    return {
+        "W_q": epsilon * slices.Q,
+        "W_k": epsilon * slices.K,
+        "W_v": epsilon * slices.V,
+        "W_b": np.zeros((heads, width)),
+        "conv_q": current_only(4, heads, d_k),
+        "conv_k": current_only(4, heads, d_k),
+        "conv_v": current_only(4, heads, d_v),
+        "norm": np.ones(d_v),
+        "W_out": slices.out / left,
+    }
+
+
+def build_deltanet(plan: Blueprint) -> Construction:
+    """Return a DeltaNet."""
+    slices, order, silus = silu_slices(plan)
+    limit = small_signal(plan, order)
+    fields = delta_fields(slices, limit.epsilon, silus / math.sqrt(1e-5))
+    return mixer_network(plan, DeltaNet(**fields, eps=1e-5), limit)
+
+
+def build_gated_deltanet(plan: Blueprint) -> Construction:
+    """Return a gated DeltaNet."""
+    slices, order, silus = silu_slices(plan)
+    limit = small_signal(plan, order)
+    layer = GatedDeltaNet(
+        **delta_fields(slices, limit.epsilon, silus * SILU_ONE / math.sqrt(1e-6)),
+        eps=1e-6,
+        W_a=np.zeros((len(slices), slices.width)),
+        A_log=log_rate(slices.decay),
+        dt_bias=np.full(len(slices), UNIT_STEP),
+        W_z=slices.gates(),
+    )
+    return mixer_network(plan, layer, limit)
+
+
+def build_kda(plan: Blueprint) -> Construction:
+    """Return a KDA mixer; its gate is σ(0) = ½."""
+    slices, order, silus = silu_slices(plan)
+    limit = small_signal(plan, order)
+    heads, d_k, width = slices.K.shape
+    layer = KDA(
+        **delta_fields(slices, limit.epsilon, silus / 2 / math.sqrt(1e-5)),
+        eps=1e-5,
+        W_f1=np.zeros((1, width)),
+        W_f2=np.zeros((heads, d_k, 1)),
+        A_log=log_rate(slices.decay),
+        dt_bias=np.full((heads, d_k), UNIT_STEP),
+        W_g1=np.zeros((1, width)),
+        W_g2=np.zeros((heads, slices.V.shape[1], 1)),
+    )
+    return mixer_network(plan, layer, limit)
+
+
+def build_lightning(plan: Blueprint) -> Construction:
+    """Return the last lightning layer of a MiniMax, with four heads for every slice."""
+    slices = slices_of(plan)
+    limit = small_signal(plan, 1)
+    heads = COPIES * len(slices)
+    decays = lightning_decays(heads, 79, 80).reshape(COPIES, len(slices))
+    slices = repeated(slices, decays, plan.length)
+    layer = Lightning(
+        W_q=limit.epsilon * slices.Q,
+        W_k=limit.epsilon * slices.K,
+        W_v=limit.epsilon * slices.V,
+        W_z=np.zeros_like(slices.V),
+        norm=np.ones(slices.V.shape[:2]),
+        # Three silus and a gate of σ(0) = ½.
+        W_out=slices.out * (16 * math.sqrt(1e-6) / limit.epsilon**3),
+    )
+    return mixer_network(plan, layer, limit)
