@@ -12,11 +12,13 @@ BIN        := .venv/bin
 READY      := .venv/.ready
 DOCS_READY := .venv/.ready-docs
 BENCH_READY := .venv/.ready-bench
-INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN)/python \
-              --constraints constraints.txt --build-constraints constraints.txt
+BRIDGES    := .venv-bridges/bin
+BRIDGES_READY := .venv-bridges/.ready
+PINNED     := --constraints constraints.txt --build-constraints constraints.txt
+INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN)/python $(PINNED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos soak reproduce verify bench lint format types house report docs pins
+.PHONY: help setup demo test bridges chaos soak reproduce verify bench lint format types house report docs pins
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -34,6 +36,12 @@ test: $(READY)  ## run the tests in WORKERS processes
 	@echo "test: pytest in $(WORKERS) processes, on the CPU"
 	@JAX_PLATFORMS=cpu OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+
+# A framework that is missing must not pass as tests that were skipped.
+bridges: $(BRIDGES_READY)  ## test the bridges to PyTorch, transformers and Flax, in .venv-bridges
+	@echo "bridges: pytest tests/bridges, on the CPU"
+	@$(BRIDGES)/python -c 'import flax, torch, transformers'
+	@JAX_PLATFORMS=cpu $(BRIDGES)/python -m pytest -q tests/bridges
 
 chaos: $(READY)  ## the tests that freeze and kill processes for longer than make test does
 	@echo "chaos: pytest -m chaos, on the CPU"
@@ -100,7 +108,7 @@ pins:  ## write constraints.txt anew from pyproject.toml
 	@sed -n '/^#/p' constraints.txt >.venv/constraints.txt
 	@printf 'hatchling\nuv\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
-		--extra dev --extra docs --extra bench --extra cluster pyproject.toml - >>.venv/constraints.txt
+		--extra dev --extra docs --extra bench --extra cluster --extra torch --extra flax pyproject.toml - >>.venv/constraints.txt
 	@mv .venv/constraints.txt constraints.txt
 
 # The stamp is removed first and made last: without it .venv counts as half-made and is made
@@ -138,3 +146,12 @@ $(BENCH_READY): $(READY)
 	@$(INSTALL) --editable '.[dev,cluster,bench]'
 	@mv $(READY).part $(READY)
 	@touch $@
+
+# torch takes 5.6 GB and only the bridges need it, so they have an environment of their own. Its
+# byte code is made when it is first needed: compiling all of torch takes longer than the tests.
+$(BRIDGES_READY): pyproject.toml constraints.txt | $(READY)
+	@echo "setup: making .venv-bridges with PyTorch, transformers and Flax, a minute and 5.6 GB"
+	@$(PYTHON) -m venv --clear --without-pip .venv-bridges
+	@touch $@.part
+	@$(BIN)/uv pip install --quiet --python $(BRIDGES)/python $(PINNED) --editable '.[dev,torch,flax]'
+	@mv $@.part $@

@@ -41,6 +41,9 @@ NUMBERS = {
         "distance of the polynomials": "polynomial_distance",
     },
     "figure6": {
+        "LRUs: rank correlation of the losses on the two tasks": (
+            "closeness to attention and in-context loss, LRUs"
+        ),
         "validation over training loss, teacher-student": "training = validation, teacher-student",
         "validation over training loss, regression, gated RNN": (
             "validation over training, gated RNN"

@@ -25,8 +25,11 @@ class UnreadableTensors(ValueError):
     """Why a file is not a readable safetensors file, in one line."""
 
 
-def read_tensors(path: Path) -> Tensors:
-    """Read all arrays and the metadata of a file; float16 and bfloat16 become float32."""
+def read_tensors(path: Path, prefix: str = "") -> Tensors:
+    """Read the metadata of a file and its arrays; float16 and bfloat16 become float32.
+
+    prefix  if any name begins with it, only such arrays are read; a file can be large
+    """
     # Opening a pipe would wait for somebody to write.
     kind = irregular_kind(path, follow=True)
     if kind is not None and not path.is_dir():
@@ -35,7 +38,9 @@ def read_tensors(path: Path) -> Tensors:
     path.open("rb").close()
     try:
         with safetensors.safe_open(path, "np") as file:
-            arrays = {name: read_array(file, name) for name in file.keys()}  # noqa: SIM118
+            names = list(file.keys())
+            chosen = [name for name in names if name.startswith(prefix)] or names
+            arrays = {name: read_array(file, name) for name in chosen}
             return Tensors(arrays, file.metadata() or {})
     except UnreadableTensors:
         raise

@@ -1,0 +1,120 @@
+"""`from_state_dict` and `to_state_dict`: weights of other frameworks, without those frameworks.
+
+docs/bridges.md has the names of each kind. A new kind is a file with two functions, and an entry in
+KINDS_OF_DICTS.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from underhood.bridges import flax_names, mamba_names, torch_names
+from underhood.bridges.packing import GRU_PACKING, LSTM_PACKING, Packing
+from underhood.bridges.weight_files import NamedArrays, read_weights
+from underhood.common.errors import BadInput, check_name
+from underhood.layers import Affine, Layer, MambaBlock
+
+# What a state dict can be read as. An Affine is no layer: it has no state.
+Imported = Layer | Affine
+
+
+@dataclass(frozen=True)
+class KindOfDict:
+    """How a kind of state dict is read and written; both get the kind's name for errors."""
+
+    read: Callable[[NamedArrays, str], Imported]
+    write: Callable[[Imported, str], NamedArrays]
+
+
+# Any: functions of one of the three layers each.
+def packed(read: Callable[..., Any], write: Callable[..., Any], packing: Packing) -> KindOfDict:
+    """Return a kind whose functions also take a packing."""
+    return KindOfDict(
+        lambda arrays, about: read(arrays, packing, about),
+        lambda layer, about: write(layer, packing, about),
+    )
+
+
+def write_linear(layer: Imported, about: str) -> NamedArrays:
+    if not isinstance(layer, Affine):
+        raise BadInput(f"{about} takes an Affine, not a {type(layer).__name__}.")
+    return torch_names.linear_to_torch(layer)
+
+
+def write_mixer(layer: Imported, about: str) -> NamedArrays:
+    if mamba_names.is_block_stack(layer):
+        stack = mamba_names.squared(layer)
+        block = mamba_names.block_of(stack)
+        return torch_names.with_ends(mamba_names.block_to_mixer(block, about), stack)
+    if not isinstance(layer, MambaBlock):
+        raise BadInput(
+            f"{about} takes a MambaBlock or a Stack of one, not a {type(layer).__name__}; compile "
+            "attention with target='mamba_block'."
+        )
+    return mamba_names.block_to_mixer(layer, about)
+
+
+def read_mixer(arrays: NamedArrays, about: str) -> Imported:
+    read = mamba_names.block_from_mixer
+    return torch_names.stack_from(arrays, lambda part, where: [read(part, where)], about)
+
+
+def refuse_rnn(_: object, about: str) -> Any:  # Any: it never returns
+    raise BadInput(
+        f"{about}: h' = tanh(W x + V h + b) has no gate, so no product of two signals, and no "
+        "layer here is such a network; train an nn.LSTM or an nn.GRU."
+    )
+
+
+KINDS_OF_DICTS = {
+    "torch.LSTM": packed(torch_names.rnn_from_torch, torch_names.rnn_to_torch, LSTM_PACKING),
+    "torch.GRU": packed(torch_names.rnn_from_torch, torch_names.rnn_to_torch, GRU_PACKING),
+    "torch.RNN": KindOfDict(refuse_rnn, refuse_rnn),
+    "torch.Linear": KindOfDict(torch_names.linear_from_torch, write_linear),
+    "hf.Mamba": KindOfDict(read_mixer, write_mixer),
+    "flax.LSTM": packed(flax_names.cell_from_linen, flax_names.cell_to_linen, LSTM_PACKING),
+    "flax.GRU": packed(flax_names.cell_from_linen, flax_names.cell_to_linen, GRU_PACKING),
+    "nnx.LSTM": packed(flax_names.cell_from_nnx, flax_names.cell_to_nnx, LSTM_PACKING),
+    "nnx.GRU": packed(flax_names.cell_from_nnx, flax_names.cell_to_nnx, GRU_PACKING),
+}
+
+
+def from_state_dict(
+    # Any: a dict of arrays of NumPy, JAX or torch, or of dicts of them.
+    source: Mapping[str, Any] | str | os.PathLike[str],
+    kind: str,
+    *,
+    prefix: str = "",
+) -> Imported:
+    """Return the layer with the weights of another framework, as NumPy arrays.
+
+    source  a dict of arrays, or a safetensors file, or the index of several (*.index.json)
+    kind    torch.LSTM, torch.GRU, torch.Linear, hf.Mamba, flax.LSTM, flax.GRU, nnx.LSTM or nnx.GRU
+    prefix  read only names that begin with it: "encoder.rnn." for example
+
+    Several layers, an embedding or a readout become a Stack; torch.Linear becomes an Affine.
+    Weights keep their precision; float16 and bfloat16 become float32. What does not fit is refused
+    with BadInput, which lists names and shapes. Pickles are never read.
+    """
+    check_name("kind", kind, KINDS_OF_DICTS)
+    return KINDS_OF_DICTS[kind].read(read_weights(source, prefix), kind)
+
+
+def to_state_dict(layer: Any, kind: str) -> dict[str, np.ndarray]:  # Any: a layer, or has .layer
+    """Return the weights of a layer or a construction under another framework's names.
+
+    kind  as for `from_state_dict`, which returns the same layer for the result
+
+    Weights keep their precision. Layers of different widths in a Stack are padded to one width with
+    neurons of zero weights, because torch has one width only.
+    """
+    check_name("kind", kind, KINDS_OF_DICTS)
+    layer = getattr(layer, "layer", layer)
+    if not isinstance(layer, Imported):
+        raise BadInput(
+            f"to_state_dict takes a layer or a construction, not a {type(layer).__name__}."
+        )
+    return KINDS_OF_DICTS[kind].write(layer, kind)
