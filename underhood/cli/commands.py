@@ -15,8 +15,8 @@ from underhood.common.errors import BadInput, check_name, in_words
 # Failures of the disk that no other input would avoid: full, over quota, too large a file, broken.
 DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-# The command NAME is the class Name in underhood/cli/NAME.py: a frozen dataclass with the options
-# (tyro reads them) and a method run() that returns the exit status.
+# The command NAME is the class Name in underhood/cli/NAME.py, or in the folder NAME: a frozen
+# dataclass with the options (tyro reads them) and a method run() that returns the exit status.
 COMMANDS = {
     "discover": "Train a random student, and find its teacher's attention in it.",
     "list": "List the experiments that can be reproduced.",
@@ -26,6 +26,7 @@ COMMANDS = {
     "sweep": "Train the students of a study of your own; finished students are kept.",
     "compile": "Compile attention weights, or a gated RNN, into a recurrent network.",
     "decompile": "Find the attention that a gated RNN computes, with a certificate.",
+    "recall": "Solve associative recall without training, with a state of a given size.",
     "inspect": "Show what is in a file: layers, sizes, roles, and a picture of every matrix.",
 }
 
