@@ -1,5 +1,7 @@
 """Sweeps over sizes: where planted losses fall, and what is said about it."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -141,7 +143,7 @@ def run_of(excess: list[list[float | None]]) -> Run:
 def outcome_of(excess: dict[int, list[float | None]], gates: dict[int, list[float]] | None = None):
     gates = gates or {}
     run = run_of([*excess.values(), *gates.values()])
-    return judge_sizes(run, plan(tuple(excess), tuple(gates)), 4)
+    return judge_sizes([run], plan(tuple(excess), tuple(gates)), 4)
 
 
 def test_a_sweep_is_judged_by_excesses_over_the_best_attention() -> None:
@@ -181,7 +183,7 @@ def test_a_lost_member_learnt_nothing_and_less_than_the_best_loss_is_noise() -> 
 def test_rows_find_their_place_whatever_their_order() -> None:
     run = run_of(list(lucky(24, 12).values()))
     shuffled = [run.rows[place] for place in np.random.default_rng(0).permutation(len(run.rows))]
-    outcome = judge_sizes(Run(tuple(shuffled), run.steps, run.losses, []), plan(COUNTS), 4)
+    outcome = judge_sizes([Run(tuple(shuffled), run.steps, run.losses, [])], plan(COUNTS), 4)
     assert [number.value for number in outcome.numbers] == [24, 12, 24]
 
 
@@ -199,3 +201,46 @@ def test_gate_outputs_are_an_axis_of_their_own() -> None:
     assert {row["neurons"] for row in last.values()} == {2 * PREDICTED}
     # 5e-5 would be close enough to the largest of the neurons' axis, but is not to its own.
     assert (last[6]["compute it"], last[9]["compute it"]) == ("0 of 4", "4 of 4")
+
+
+def test_sizes_in_several_runs_are_judged_as_in_one() -> None:
+    split = dataclasses.replace(plan(COUNTS), in_runs=(2, len(COUNTS) - 2))
+    studies = split.studies("sizes", 4)
+    assert {name: study.widths for name, study in studies.items()} == {
+        "sizes_1": (1, 2),
+        "sizes_2": tuple(range(3, len(COUNTS) + 1)),
+    }
+    assert list(plan(COUNTS).studies("sizes", 4)) == ["sizes"]
+    whole = run_of(list(falling_at(12).values()))
+    parts = [
+        Run(
+            tuple(row for row in whole.rows if row["width"] in study.widths), whole.steps, curve, []
+        )
+        for study, curve in zip(studies.values(), np.split(whole.losses, [8]), strict=True)
+    ]
+    together, apart = judge_sizes([whole], plan(COUNTS), 4), judge_sizes(parts, split, 4)
+    assert apart.numbers == together.numbers and apart.rows == together.rows
+    for name, array in together.arrays.items():
+        np.testing.assert_array_equal(apart.arrays[name], array)
+
+
+def test_students_with_weight_decay_are_shown_and_decide_nothing() -> None:
+    beside = dataclasses.replace(plan(COUNTS), decayed=(9, 12))
+    study = beside.decayed_study()
+    assert study.widths == (COUNTS.index(9) + 1, COUNTS.index(12) + 1)
+    assert study.recipe == Recipe.paper(steps=10) and study.recipe.weight_decay > 0
+    rows = [
+        {"seed": seed, "width": width, "loss": TASK.best_loss + loss * TASK.scale}
+        for width, loss in zip(study.widths, (GOOD, BAD), strict=True)
+        for seed in range(4)
+    ]
+    decayed = Run(tuple(rows), np.array([5, 10]), np.ones((8, 2)), [])
+    whole = run_of(list(falling_at(12).values()))
+    outcome = judge_sizes([whole], beside, 4, decayed)
+    assert outcome.numbers == judge_sizes([whole], plan(COUNTS), 4).numbers
+    assert [row["weight decay"] for row in outcome.rows] == ["no"] * len(COUNTS) + [
+        "coupled 0.0001"
+    ] * 2
+    shown = {row["neurons"]: row for row in outcome.rows[len(COUNTS) :]}
+    assert shown[9]["median"] == pytest.approx(GOOD) and shown[12]["median"] == pytest.approx(BAD)
+    assert outcome.runs[-1] is decayed

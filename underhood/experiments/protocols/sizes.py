@@ -9,13 +9,15 @@ between the predicted size, below which theory allows none, and twice that (docs
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.common.files import Json
+from underhood.experiments.protocols.students import decay_words
 from underhood.experiments.running import Outcome, Setting
-from underhood.experiments.running.rules import judged, ours
+from underhood.experiments.running.rules import ENOUGH, judged, ours
 from underhood.layers import GatedRNN
 from underhood.results.files import Number
 from underhood.sweeps.study import Study
@@ -38,6 +40,9 @@ class SizePlan:
     neurons    sizes of the first axis, with as many gate outputs
     gates      gate outputs of the second axis, over twice the predicted neurons
     key        of the students' weights and data
+    in_runs    how many sizes each run holds; () for one run. On a GPU the students of a run are
+               padded to the widest, so sizes that lie far apart have runs of their own
+    decayed    sizes of the first axis that are also trained with weight decay, for comparison
     """
 
     task: Task
@@ -47,6 +52,8 @@ class SizePlan:
     seeds: int
     recipe: Recipe
     key: int
+    in_runs: tuple[int, ...] = ()
+    decayed: tuple[int, ...] = ()
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
@@ -58,6 +65,26 @@ class SizePlan:
     def widths(self) -> range:
         """An ensemble's width is one number: here the place of a size, counted from 1."""
         return range(1, len(self.sizes) + 1)
+
+    def studies(self, name: str, seeds: int) -> dict[str, Study]:
+        """Return what to train, by the names of the runs."""
+        student = {"student": sized_student(self.task, self.sizes)}
+        ends = list(itertools.accumulate(self.in_runs or (len(self.sizes),)))
+        parts = {
+            name if len(ends) == 1 else f"{name}_{number}": tuple(self.widths[start:end])
+            for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False), start=1)
+        }
+        return {
+            run: Study(self.task, student, self.recipe, widths, seeds, key=self.key)
+            for run, widths in parts.items()
+        }
+
+    def decayed_study(self) -> Study:
+        """Return the students with weight decay as in Section 4.1 of the paper, ENOUGH seeds."""
+        student = {"student": sized_student(self.task, self.sizes)}
+        recipe = Recipe.paper(steps=self.recipe.steps)
+        widths = tuple(self.neurons.index(count) + 1 for count in self.decayed)
+        return Study(self.task, student, recipe, widths, ENOUGH, key=self.key)
 
 
 def sized_student(task: Task, sizes: tuple[tuple[int, int], ...]) -> Callable[..., GatedRNN]:
@@ -71,56 +98,100 @@ def sized_student(task: Task, sizes: tuple[tuple[int, int], ...]) -> Callable[..
 
 
 def reproduce_sizes(name: str, plan: SizePlan, setting: Setting) -> Outcome:
-    student, seeds = {"student": sized_student(plan.task, plan.sizes)}, setting.count(plan.seeds)
-    study = Study(plan.task, student, plan.recipe, tuple(plan.widths), seeds, key=plan.key)
-    return judge_sizes(setting.train(name, study), plan, seeds)
+    seeds = setting.count(plan.seeds)
+    studies = plan.studies(name, seeds)
+    if plan.decayed:
+        studies[f"{name}_decayed"] = plan.decayed_study()
+    parts = [
+        (len(study.widths), partial(Setting.train, name=run, study=study))
+        for run, study in studies.items()
+    ]
+    runs = setting.each(parts)
+    decayed = runs.pop() if plan.decayed else None
+    return judge_sizes(runs, plan, seeds, decayed)
 
 
-def judge_sizes(run: Run, plan: SizePlan, seeds: int) -> Outcome:
-    task, sizes, together = plan.task, plan.sizes, len(plan.neurons)
-    excess = np.full((len(sizes), seeds), np.nan)
-    for row in run.rows:
-        if row["loss"] is not None:
-            above = (row["loss"] - task.best_loss) / task.scale
-            excess[row["width"] - 1, row["seed"]] = max(above, FLOOR)
-    # A student that diverged counts as one that answers zero.
-    nothing = (task.zero_loss - task.best_loss) / task.scale
-    losses = np.where(np.isfinite(excess), excess, nothing)
+def judge_sizes(
+    runs: Sequence[Run], plan: SizePlan, seeds: int, decayed: Run | None = None
+) -> Outcome:
+    """Judge the students without weight decay; show those with it, if the plan has any.
+
+    runs     of all sizes, in order
+    decayed  of the sizes that are also trained with weight decay; None if there are none
+    """
+    sizes, together = plan.sizes, len(plan.neurons)
+    excess = excess_losses(runs, plan, seeds)
+    losses = known_losses(excess, plan.task)
     limits = [limit_of(losses[:together])] * together + [limit_of(losses)] * len(plan.gates)
     neurons, gates = plan.predicted
     numbers = numbers_of("neurons", plan.neurons, losses[:together], neurons)
     if plan.gates:
         numbers += numbers_of("gate outputs", plan.gates, losses[together:], gates)
-    rows: list[Json] = [
-        {
-            "neurons": hidden,
-            "gate outputs": gated,
-            "lowest": float(np.min(values)),
-            "median": float(np.median(values)),
-            "highest": float(np.max(values)),
-            "compute it": f"{int(np.sum(values <= limit))} of {seeds}",
-            "below 1e-3": f"{int(np.sum(values <= 1e-3))} of {seeds}",
-        }
-        for (hidden, gated), values, limit in zip(sizes, losses, limits, strict=True)
+    rows = [size_row(*every) for every in zip(sizes, losses, limits, strict=True)]
+    arrays = {
+        "sizes": np.array(sizes),
+        "excess": excess,
+        "predicted": np.array(plan.predicted),
+        "steps": runs[0].steps,
+        "losses": np.concatenate([run.losses for run in runs]),
+    }
+    notes = [
+        f"Theory needs {neurons} neurons and {gates} gate outputs. A loss is given as the "
+        "excess over the loss of the best attention, divided by the task's scale."
     ]
+    if decayed is not None:
+        places = [plan.neurons.index(count) for count in plan.decayed]
+        arrays["excess_decayed"] = excess_losses([decayed], plan, ENOUGH)[places]
+        arrays["sizes_decayed"] = np.array(sizes)[places]
+        beside = known_losses(arrays["excess_decayed"], plan.task)
+        rows = [{"weight decay": decay_words(plan.recipe), **row} for row in rows]
+        words = decay_words(plan.decayed_study().recipe)
+        rows += [
+            {"weight decay": words, **size_row(sizes[place], values, limits[place])}
+            for place, values in zip(places, beside, strict=True)
+        ]
+        notes.append(
+            "Judged are students without weight decay: the paper decays weights in the experiment "
+            "of Section 4.1, which this is not. Rows show some sizes with it too."
+        )
+        runs = [*runs, decayed]
     return Outcome(
         numbers=numbers,
         rows=rows,
-        notes=[
-            f"Theory needs {neurons} neurons and {gates} gate outputs. A loss is given as the "
-            "excess over the loss of the best attention, divided by the task's scale."
-        ],
+        notes=notes,
         seeds=range(seeds),
         steps=plan.recipe.steps,
-        arrays={
-            "sizes": np.array(sizes),
-            "excess": excess,
-            "predicted": np.array(plan.predicted),
-            "steps": run.steps,
-            "losses": run.losses,
-        },
-        runs=[run],
+        arrays=arrays,
+        runs=runs,
     )
+
+
+def excess_losses(runs: Sequence[Run], plan: SizePlan, seeds: int) -> np.ndarray:
+    """Return losses above the best attention's over the scale [sizes, seeds]; NaN: diverged."""
+    excess = np.full((len(plan.sizes), seeds), np.nan)
+    for row in itertools.chain.from_iterable(run.rows for run in runs):
+        if row["loss"] is not None:
+            above = (row["loss"] - plan.task.best_loss) / plan.task.scale
+            excess[row["width"] - 1, row["seed"]] = max(above, FLOOR)
+    return excess
+
+
+def known_losses(excess: np.ndarray, task: Task) -> np.ndarray:
+    """Return the same; a student that diverged counts as one that answers zero."""
+    return np.where(np.isfinite(excess), excess, (task.zero_loss - task.best_loss) / task.scale)
+
+
+def size_row(size: tuple[int, int], values: np.ndarray, limit: float) -> Json:
+    hidden, gated = size
+    return {
+        "neurons": hidden,
+        "gate outputs": gated,
+        "lowest": float(np.min(values)),
+        "median": float(np.median(values)),
+        "highest": float(np.max(values)),
+        "compute it": f"{int(np.sum(values <= limit))} of {len(values)}",
+        "below 1e-3": f"{int(np.sum(values <= 1e-3))} of {len(values)}",
+    }
 
 
 def numbers_of(

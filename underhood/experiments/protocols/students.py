@@ -186,5 +186,10 @@ def train_students(
 ) -> Students[SomeTask]:
     seeds, recipe = setting.count(protocol.seeds), protocol.recipe
     study = Study(task, {"student": student}, recipe, protocol.widths, seeds, key=key)
-    decay = f"{recipe.decay} {recipe.weight_decay:g}" if recipe.weight_decay else "no"
-    return Students(task, setting.train(name, study), recipe.steps, student, key, decay)
+    run = setting.train(name, study)
+    return Students(task, run, recipe.steps, student, key, decay_words(recipe))
+
+
+def decay_words(recipe: Recipe) -> str:
+    """Return how weights decay, as in: coupled 0.0001."""
+    return f"{recipe.decay} {recipe.weight_decay:g}" if recipe.weight_decay else "no"
