@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from underhood.experiments.paper.figure6 import EQUAL_PARAMETERS, at_equal_parameters, ratio_near
+from underhood.experiments.paper.figure6 import (
+    EQUAL_PARAMETERS,
+    FEWEST_SIZES,
+    at_equal_parameters,
+    closeness,
+    ratio_near,
+)
 from underhood.experiments.protocols.comparison import Comparison, TrainedStudent
 from underhood.results.architectures import (
     ARCHITECTURE_NAMES,
@@ -184,3 +190,30 @@ def test_a_ratio_of_no_students_differs_and_of_few_seeds_is_not_judged() -> None
     assert ratio_near(lost, None, "what", 1.0).verdict == "differs"
     few = comparison(group(GATED, 8, [0.1] * 3, ratio=1.0), seeds=3)
     assert ratio_near(few, None, "what", 1.0).verdict == "not judged"
+
+
+@pytest.mark.parametrize(
+    ("order", "value", "verdict"),
+    [((0, 1, 2, 3, 4, 5), 1.0, "reproduced"), ((5, 4, 3, 2, 1, 0), -1.0, "differs")],
+)
+def test_lrus_near_attention_must_learn_better_in_context(order, value, verdict) -> None:
+    sizes = [(name, width) for name in (LRU_PLAIN, LRU_IN_OUT) for width in (8, 16, 32)]
+    imitating, learning = (
+        comparison(
+            *(
+                group(name, width, [1.0 + place] * SEEDS)
+                for (name, width), place in zip(sizes, places, strict=True)
+            ),
+            # A size that one task lacks, and a layer that is no LRU, say nothing.
+            group(LRU_IN_OUT, extra, [0.0] * SEEDS),
+            group(GATED, 8, [100.0 * extra] * SEEDS),
+        )
+        for places, extra in ((range(6), 64), (order, 128))
+    )
+    (number,) = closeness(imitating, learning)
+    assert (number.value, number.verdict) == (pytest.approx(value), verdict)
+
+
+def test_few_sizes_have_no_correlation() -> None:
+    few = comparison(*(group(LRU_PLAIN, 2**n, [1.0] * SEEDS) for n in range(FEWEST_SIZES - 1)))
+    assert closeness(few, few) == []

@@ -16,6 +16,8 @@ from underhood.results.files import Number
 from underhood.results.verdicts import NOT_JUDGED
 
 EQUAL_PARAMETERS = 1.5
+# A rank correlation is high from here on, and says something of so many sizes and more.
+HIGH, FEWEST_SIZES = 0.7, 6
 
 
 def reproduce_figure6(setting: Setting) -> Outcome:
@@ -36,6 +38,7 @@ def reproduce_figure6(setting: Setting) -> Outcome:
             for name, comparison in tasks.items()
             for rival in (LRU_PLAIN, LRU_MLP)
         ),
+        *closeness(*tasks.values()),
     ]
     read = {name: comparison.read for name, comparison in tasks.items() if comparison.read}
     return Outcome(
@@ -77,6 +80,31 @@ def ratio_near(comparison: Comparison, name: str | None, what: str, target: floa
     holds = median is not None and abs(median / target - 1) <= 0.1
     rule = f"median over students = {target:g} within 10 %"
     return ours(judged(what, median, rule, holds, paper=None, seeds=comparison.seeds))
+
+
+def closeness(imitating: Comparison, learning: Comparison) -> list[Number]:
+    """Judge whether LRUs that imitate attention better also learn better in context.
+
+    The rank correlation, over the sizes that both tasks have, of the median losses on the two. Of
+    few sizes it says nothing, and there is no number.
+    """
+    medians = [
+        {
+            (group[0].architecture, group[0].depth, group[0].width): float(
+                np.median(comparison.values(group, measure))
+            )
+            for name in (LRU_IN_OUT, LRU_PLAIN, LRU_MLP)
+            for group in comparison.groups(name)
+        }
+        for comparison, measure in ((imitating, "loss"), (learning, "validation"))
+    ]
+    both = sorted(medians[0].keys() & medians[1].keys())
+    rule, name = f"rank correlation ≥ {HIGH:g}", "closeness to attention and in-context loss, LRUs"
+    if len(both) < FEWEST_SIZES:
+        return []
+    ranks = [np.argsort(np.argsort([losses[size] for size in both])) for losses in medians]
+    value = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    return [judged(name, value, rule, value >= HIGH, paper="high", seeds=imitating.seeds)]
 
 
 def at_equal_parameters(comparison: Comparison, rival: str, task: str) -> Number:

@@ -8,11 +8,15 @@ of its own; the column "fewer layers" says what is known.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from underhood.common.files import Json
 from underhood.constructions import ImpossibleConstruction, compile
 from underhood.experiments.protocols.sources import largest_error, random_sources
 from underhood.experiments.running import Outcome, Setting
-from underhood.experiments.running.rules import judged
+from underhood.experiments.running.rules import judged, shown
+from underhood.layers import LinearAttention
+from underhood.results.files import Number
 from underhood.results.verdicts import REFUTED
 
 ERROR_LIMIT = 1e-9
@@ -20,6 +24,8 @@ LENGTHS = (32, 256)
 RULE = f"layers with error ≤ {ERROR_LIMIT:g}, T = {' and '.join(map(str, LENGTHS))}"
 IMPOSSIBLE = "–"
 COLUMNS = ("gated RNN", "attention")
+# Sizes between which parameters are seen to grow.
+GROWTH = (16, 32)
 
 
 @dataclass(frozen=True)
@@ -95,4 +101,30 @@ def reproduce_table3(setting: Setting) -> Outcome:
         "GRU: with r = 1 and h̃ = tanh(u + h), h_t = (1 − z)h + z(u + h) = h + z·u, a sum of "
         "products; the paper's argument overlooks that h̃ can return what leaks through 1 − z."
     )
+    numbers += growth_of_parameters()
     return Outcome(numbers=numbers, rows=rows, notes=notes, seeds=range(count))
+
+
+def growth_of_parameters() -> list[Number]:
+    """Judge how the parameters of gated RNNs that are attention grow from d = 16 to d = 32.
+
+    They are those of the paper's own construction, with d² + d neurons. Attention's 3d² is a
+    constant, and only shown.
+    """
+
+    def parameters(d: int, target: str) -> int:
+        W = np.random.default_rng(d).normal(size=(3, d, d)) / np.sqrt(d)
+        return compile(LinearAttention(*W), target, form="full").parameters
+
+    least, most = GROWTH
+    numbers = [shown(f"parameters, attention, d = {most}", 3 * most**2, seeds=1, paper="3d²")]
+    for name, target, power in (
+        ("gated RNN", "gated_rnn", 4),
+        ("side-gated RNN", "side_gated_rnn", 3),
+    ):
+        value = float(np.log2(parameters(most, target) / parameters(least, target)))
+        rule = f"log₂ of the ratio of parameters, d = {least} to {most}, = {power} within 0.25"
+        holds, paper = abs(value - power) <= 0.25, f"order d^{power}"
+        title = f"parameters, {name}"
+        numbers.append(judged(title, value, rule, holds, paper=paper, seeds=1, least=1))
+    return numbers
