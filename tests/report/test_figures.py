@@ -26,7 +26,11 @@ from underhood.report.curves import comparison_charts, stages_charts
 from underhood.report.drawing import FORMATS, draw, lay_out
 from underhood.report.figures import figure_of
 from underhood.report.page import script_json
-from underhood.report.weights import blocks_charts, merging_pictures, story_of
+from underhood.report.weights import (
+    merging_pictures,
+    readings_charts,
+    story_of,
+)
 from underhood.results.files import ARRAYS, find, read_result
 
 
@@ -77,19 +81,19 @@ def test_the_story_counts_what_it_shows() -> None:
     assert story_of({"memory/tokens": arrays["memory/tokens"]}) == ()
 
 
-def test_other_readings_of_weight_decay_stand_beside_the_judged_one() -> None:
-    arrays, result = stored("figure2")
-    assert "weight decay" not in " ".join(chart.title for chart in blocks_charts(arrays, result))
-    other = {
-        key.replace("trained", "optax"): array
+def test_readings_of_weight_decay_stand_side_by_side() -> None:
+    arrays, _ = stored("figure2")
+    networks = {
+        key.replace("trained", name): array
+        for name in ("coupled", "decoupled", "optax")
         for key, array in arrays.items()
         if key.startswith("trained/")
     }
-    (beside,) = (
-        chart for chart in blocks_charts(arrays | other, result) if "weight decay" in chart.title
-    )
-    assert [panel.title for panel in beside.panels] == ["judged", "optax"]
-    np.testing.assert_array_equal(beside.panels[0].values, beside.panels[1].values)
+    rows = [{"group": name, "neurons": count} for name, count in (("coupled", 14), ("optax", 90))]
+    pictures, counts = readings_charts(networks, {"rows": rows})
+    assert [panel.title for panel in pictures.panels] == ["coupled", "decoupled", "optax"]
+    assert counts.x.names == ("coupled", "optax")
+    np.testing.assert_array_equal(counts.series[0].y, [14, 90])
 
 
 def test_one_width_shows_architectures_side_by_side_and_several_show_curves() -> None:
@@ -143,7 +147,7 @@ PLOT = Plot(
 def test_plots_travel_with_short_numbers_and_gaps() -> None:
     sent = json.loads(script_json([encode_chart(PLOT)]))[0]
     assert sent["series"][0]["y"] == [1e-3, None]
-    assert sent["series"][1]["y"] == [2, 0.33333]
+    assert sent["series"][1]["y"] == [2, 0.3333]
     assert sent["series"][0]["low"] is None and sent["series"][1]["high"] == [1, 1]
     assert sent["lines"] == [{"label": "theory", "at": 14.0, "vertical": True}]
 

@@ -20,7 +20,7 @@ from underhood.report.figures import CAPTIONS, FIGURES
 from underhood.report.page import SIGNS, script_json
 from underhood.report.tallies import deciding, tally_of_ours, what_we_found
 from underhood.results.architectures import ARCHITECTURE_NAMES
-from underhood.results.claims import CLAIMS
+from underhood.results.claims import CLAIMS, PAPER_CLAIMS
 from underhood.results.files import FORMAT, find
 
 # Students at paper scale keep all 100 neurons in the files as they are, at every stage.
@@ -79,14 +79,18 @@ def test_the_committed_results_make_a_whole_page_that_leads_nowhere(scale: str, 
     assert len(text.encode()) < LARGEST[scale]
     read = Reader(text)
     claims = [tag["data-claim"] for tag in read.all("section") if "data-claim" in tag]
-    assert claims == list(EXPERIMENTS)
+    # The paper's always; ours where they were run.
+    shown = [
+        claim.name for claim in CLAIMS if not claim.ours or (COMMITTED[scale] / claim.name).exists()
+    ]
+    assert claims == shown
     charts = json.loads(re.search(r'id="charts">(.*?)</script>', text, re.S)[1])["charts"]
     places = [int(tag["data-chart"]) for tag in read.all("div") if "data-chart" in tag]
     assert places == list(range(len(charts)))
-    assert len(charts) >= len(EXPERIMENTS)
+    assert len(charts) >= len(shown)
     # All fifteen are there, at both scales.
     assert "No figure" not in text and "It was not run." not in text
-    for name in EXPERIMENTS:
+    for name in shown:
         assert f"underhood reproduce {name} --scale {scale}" in text
     for tag, attributes in read.tags:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form")
@@ -101,7 +105,7 @@ def test_verdicts_lead_to_sections_and_the_policy_allows_the_page_s_script_alone
     read = Reader(text)
     links = [tag["href"] for tag in read.all("a") if tag.get("href", "").startswith("#claim-")]
     anchors = [f"#{tag['id']}" for tag in read.all("section") if tag.get("id")]
-    assert len(links) == len(EXPERIMENTS)
+    assert len(links) == len(PAPER_CLAIMS)
     assert set(links) <= set(anchors)
     policies = {tag.get("http-equiv"): tag.get("content") for tag in read.all("meta")}
     policy = policies["Content-Security-Policy"]
@@ -224,7 +228,7 @@ def test_spoilt_arrays_spoil_their_own_figure_alone(kind: str, tmp_path, capsys)
     put(tmp_path, "table3", TABLE3)
     assert main(["report", str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert "data-chart=" in page and page.count("<section") == len(EXPERIMENTS) + 2
+    assert "data-chart=" in page and page.count("<section") == len(PAPER_CLAIMS) + 2
     assert "Traceback" not in capsys.readouterr().err
     assert (tmp_path / "table3/figure.pdf").exists()
     assert not list(tmp_path.glob("*/.figure*"))
@@ -258,7 +262,8 @@ def test_the_deciding_number_is_the_first_of_the_worst_that_the_paper_has() -> N
     # A number of ours decides nothing, whatever its verdict.
     ours = numbers[1] | {"whose": "ours", "paper": 3}
     assert deciding({"verdict": "differs", "numbers": [ours, *numbers]})["name"] == "c"
-    assert deciding({"verdict": "not run", "numbers": [ours]}) is None
+    # Only an experiment of our own has none of the paper's.
+    assert deciding({"verdict": "differs", "numbers": [ours]})["name"] == "b"
 
 
 SHOWN_NUMBER = {"name": "untrained", "value": 0.25, "paper": None, "seeds": 4, "whose": "ours"}
@@ -312,7 +317,24 @@ def test_the_terminal_parts_the_paper_s_numbers_from_ours(tmp_path, capsys) -> N
     summary = next(line for line in lines if line.startswith("table1") and "1 reproduced" in line)
     assert summary.endswith("1 shown, 1 does not hold")
     total = next(line for line in lines if line.startswith("in total"))
-    assert "claims: 1 reproduced, 1 not run" in total
+    assert "the paper's claims: 1 reproduced, 1 not run" in total
+
+
+def test_claims_of_our_own_are_tallied_apart_and_hold_or_do_not(tmp_path, capsys) -> None:
+    ours = result("identifiability") | {"verdict": "differs"}
+    ours["numbers"] = [number | {"whose": "ours"} for number in ours["numbers"]]
+    put(tmp_path, "table1", result())
+    put(tmp_path, "identifiability", ours)
+    read = find(tmp_path).results
+    console().print(summary_table(read, ["table1", "identifiability", "weight_decay"]))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "the paper's claims: 1 reproduced" in text
+    assert "claims of our own: 1 does not hold, 1 not run" in text
+    page = page_of(tmp_path, tmp_path / "report.html")
+    totals = re.search(r'class="totals">(.*?)</p>', page, re.S)[1]
+    beyond = re.search(r'class="totals-beyond">(.*?)</p>', page, re.S)[1]
+    assert "1 reproduced" in totals and "does not hold" not in totals
+    assert "1 does not hold" in beyond and "differs" not in re.sub(r'"[^"]*"', "", beyond)
 
 
 def test_long_lists_that_repeat_are_sent_once() -> None:
@@ -367,4 +389,4 @@ def test_a_report_replaces_a_report_and_other_studies_get_sections_too(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "report.html"]
     page = (tmp_path / "report.html").read_text()
     assert 'data-claim="my own study"' in page
-    assert page.count("It was not run.") == 2 * len(EXPERIMENTS)
+    assert page.count("It was not run.") == 2 * len(PAPER_CLAIMS)

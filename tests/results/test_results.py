@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from underhood.cli.entry import main
-from underhood.experiments.registry import EXPERIMENTS, Experiment
+from underhood.experiments.registry import EXPERIMENTS, SCALES, Experiment
 from underhood.experiments.running import display
 from underhood.experiments.running.display import ExperimentsDisplay
 from underhood.experiments.running.outcomes import Outcome, judge_outcome
@@ -35,7 +35,7 @@ def made(monkeypatch) -> list[int]:
         runs.append(1)
         return Outcome(numbers=[at_most("n", 1.0, 1.0, what="n", paper=1, seeds=4)])
 
-    monkeypatch.setitem(EXPERIMENTS, "table3", Experiment("is quick", run, {}))
+    monkeypatch.setitem(EXPERIMENTS, "table3", Experiment("is quick", run, dict.fromkeys(SCALES, 1)))
     return runs
 
 

@@ -29,7 +29,7 @@ class Reproduce(EngineOptions):
     def run(self) -> int:
         from underhood.cli.printing import console, details, summary_table, verdict_table
         from underhood.common.numbers import whole_problems
-        from underhood.experiments.registry import EXPERIMENTS, SCALES
+        from underhood.experiments.registry import EXPERIMENTS, SCALES, at_scale, check_scale
         from underhood.experiments.running.runner import run_all
         from underhood.report.build import build, is_report
         from underhood.results.files import find
@@ -37,8 +37,10 @@ class Reproduce(EngineOptions):
 
         for name in self.names:
             check_name("experiment", name, (*EXPERIMENTS, "all"))
-        names = list(EXPERIMENTS) if "all" in self.names else list(dict.fromkeys(self.names))
         check_name("scale", self.scale, SCALES)
+        everything = "all" in self.names
+        names = at_scale(self.scale) if everything else list(dict.fromkeys(self.names))
+        check_scale(names, self.scale)
         if self.seeds is not None:
             refuse(whole_problems(**{"--seeds": self.seeds}), about="reproduce")
         out = self.out or Path("results") / self.scale

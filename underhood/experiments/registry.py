@@ -1,11 +1,13 @@
-"""The experiments by name; a new one is a file in paper/ and a line here.
+"""The experiments by name; a new one is a file in paper/ or beyond/, and a line here.
 
 Its claim is a record in `results/claims.toml`, its figure a line in `report/figures.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from underhood.common.errors import BadInput
+from underhood.experiments.beyond import identifiability, recall_memory, weight_decay
 from underhood.experiments.paper import (
     figure2,
     figure3,
@@ -31,7 +33,7 @@ class Experiment:
     """A claim, the function that tests it, and its budget of seconds by scale.
 
     Budgets are for two cores at smoke and quick scale, and for one H200 at paper scale. A run that
-    several experiments share counts for the first.
+    several experiments share counts for the first. An experiment has no scale without a budget.
     """
 
     claim: str
@@ -41,8 +43,14 @@ class Experiment:
 
 SENTENCES = {claim.name: claim.sentence for claim in CLAIMS}
 
+
+def budget_of(*seconds: int | None) -> dict[str, int]:
+    budgets = zip(SCALES, seconds, strict=True)
+    return {scale: budget for scale, budget in budgets if budget is not None}
+
+
 EXPERIMENTS: dict[str, Experiment] = {
-    name: Experiment(SENTENCES[name], run, dict(zip(SCALES, seconds, strict=True)))
+    name: Experiment(SENTENCES[name], run, budget_of(*seconds))
     for name, run, *seconds in (
         ("table1", table1.reproduce_table1, 10, 110, 1100),
         ("figure2", figure2.reproduce_figure2, 5, 10, 200),
@@ -59,5 +67,20 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("optimal_step", optimal_step.reproduce_optimal_step, 5, 10, 30),
         ("recall_gated", recall_gated.reproduce_recall_gated, 10, 30, 60),
         ("recall_side", recall_side.reproduce_recall_side, 10, 30, 60),
+        ("identifiability", identifiability.reproduce_identifiability, 10, 90, 2400),
+        ("recall_memory", recall_memory.reproduce_recall_memory, 10, 100, 900),
+        ("weight_decay", weight_decay.reproduce_weight_decay, None, None, 900),
     )
 }
+
+
+def check_scale(names: Iterable[str], scale: str) -> None:
+    """Refuse experiments that do not run at a scale."""
+    for name in names:
+        if scale not in (scales := EXPERIMENTS[name].budget):
+            raise BadInput(f"{name} does not run at {scale} scale; use {' or '.join(scales)}.")
+
+
+def at_scale(scale: str) -> list[str]:
+    """Return the experiments that run at a scale."""
+    return [name for name, experiment in EXPERIMENTS.items() if scale in experiment.budget]

@@ -166,7 +166,7 @@ def encode_chart(chart: Chart) -> Json:
             "lines": [vars(line) for line in chart.lines],
             "series": [
                 {
-                    name: short_numbers(value) if isinstance(value, np.ndarray) else value
+                    name: short_numbers(value, 4) if isinstance(value, np.ndarray) else value
                     for name, value in vars(curve).items()
                 }
                 for curve in chart.series
@@ -220,7 +220,7 @@ def share_lists(charts: list[Json]) -> Json:
     return {"charts": replaced(charts), "shared": shared}
 
 
-def short_numbers(values: np.ndarray, digits: int = 5) -> list[float | int | None]:
+def short_numbers(values: np.ndarray, digits: int) -> list[float | int | None]:
     """Return numbers with so many significant digits; None for those that are not finite."""
 
     def short(value: float) -> float | int | None:

@@ -229,6 +229,27 @@ def layers_charts(arrays: Arrays, result: Json) -> Charts:
     return (error_plot(title, Axis(x, names=names), errors, 1e-9),)
 
 
+def shares_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show identifiability: the share of starts that succeed against neurons beyond theory."""
+    groups: dict[str, list[Json]] = {}
+    for row in result["rows"]:
+        groups.setdefault(f"{row['teacher']}, {row['by']}", []).append(row)
+    series = tuple(
+        Series(
+            name,
+            np.array([row["beyond theory"] for row in rows], float),
+            np.array([row["share"] for row in rows], float),
+            mark="both",
+            colour=place % 8,
+            dashed=rows[0]["by"] != "second order",
+        )
+        for place, (name, rows) in enumerate(groups.items())
+    )
+    axes = Axis("neurons beyond the theory's fewest"), Axis("share of starts that find it")
+    title = "Starts from random weights that find their teacher"
+    return (Plot(title, *axes, series, (Line("theory", 0.0, True),)),)
+
+
 def error_plot(title: str, x: Axis, errors: dict[str, list[float]], limit: float) -> Plot:
     """Plot errors, by the name of their series, as points at 0, 1, 2, …"""
     series = tuple(

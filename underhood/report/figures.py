@@ -9,7 +9,7 @@ from pathlib import Path
 
 from underhood.common.files import Json
 from underhood.common.tensors import read_tensors
-from underhood.report import curves, weights
+from underhood.report import curves, frontier, weights
 from underhood.report.charts import Charts, Figure, NoFigure, encode_chart
 from underhood.report.page import asset
 from underhood.results.files import ARRAYS
@@ -30,6 +30,9 @@ FIGURES: dict[str, Callable[[curves.Arrays, Json], Charts]] = {
     "optimal_step": curves.parabola_charts,
     "recall_gated": weights.stored_charts,
     "recall_side": weights.recalled_charts,
+    "identifiability": curves.shares_charts,
+    "recall_memory": frontier.frontier_charts,
+    "weight_decay": weights.readings_charts,
 }
 CAPTIONS = {
     name: caption["text"]
@@ -39,7 +42,7 @@ CAPTIONS = {
 # The page opens with this figure's story.
 STORY_FROM = "figure2"
 # These are drawn from the rows of the result alone.
-WITHOUT_ARRAYS = ("table3",)
+WITHOUT_ARRAYS = ("table3", "identifiability")
 
 
 def figure_of(folder: Path, result: Json) -> Figure:

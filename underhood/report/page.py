@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -28,6 +29,7 @@ from underhood.results.files import (
     OURS,
     PAPERS,
     Results,
+    claim_words,
     columns_of,
     number_text,
     select_numbers,
@@ -54,7 +56,10 @@ class Part:
 
 
 def parts_of(results: Results, figures: dict[str, Figure], without: dict[str, str]) -> list[Part]:
-    """Return the fifteen claims in their order, then whatever else lies in the folder."""
+    """Return the fifteen claims in their order, then whatever else lies in the folder.
+
+    Experiments of our own are shown where they were run.
+    """
     by_name: dict[str, Json] = {}
     for result in results.results:
         by_name.setdefault(result["experiment"], result)
@@ -64,6 +69,8 @@ def parts_of(results: Results, figures: dict[str, Figure], without: dict[str, st
     parts = []
     for name, claim in claims.items():
         reason = results.unreadable.get(name)
+        if claim.ours and name not in by_name and reason is None:
+            continue
         missing = f"Its file cannot be shown: {reason}." if reason else "It was not run."
         figure = figures.get(name), without.get(name, "")
         parts.append(Part(claim, by_name.get(name), "" if name in by_name else missing, *figure))
@@ -95,7 +102,8 @@ def page_text(results: Results, figures: dict[str, Figure], without: dict[str, s
         parts=parts,
         signs=SIGNS,
         deciding=deciding,
-        found=what_we_found,
+        in_words=what_we_found,
+        claim_words=claim_words,
         story=story,
         select_numbers=select_numbers,
         whose=(PAPERS, OURS),
@@ -104,8 +112,17 @@ def page_text(results: Results, figures: dict[str, Figure], without: dict[str, s
         tally_of_ours=tally_of_ours,
         columns=columns_of,
         provenance=origin_of,
-        totals=Counter(part.result["verdict"] if part.result else NOT_RUN for part in parts),
+        totals=verdict_counts(part for part in parts if not part.claim.ours),
+        totals_beyond=verdict_counts(part for part in parts if part.claim.ours),
         scales=sorted({result["scale"] for result in shown}),
+    )
+
+
+def verdict_counts(parts: Iterable[Part]) -> Counter[tuple[str, str]]:
+    """Count claims by verdict and by the words for it."""
+    return Counter(
+        (part.result["verdict"], claim_words(part.result)) if part.result else (NOT_RUN, NOT_RUN)
+        for part in parts
     )
 
 

@@ -10,12 +10,12 @@ from underhood.results.verdicts import FAILS, HOLDS, NOT_JUDGED, NOT_RUN
 
 
 def deciding(result: Json) -> Json | None:
-    """Return the number that a claim's verdict rests on; None if the paper has none here.
+    """Return the number that a claim's verdict rests on; None if there is none.
 
     The first of the paper's numbers with that verdict, if possible one with a value of the
-    paper's; else the first of them.
+    paper's; else the first of them. Of an experiment of our own, a number of ours.
     """
-    numbers = select_numbers(result, PAPERS)
+    numbers = select_numbers(result, PAPERS) or select_numbers(result, OURS)
     same = [number for number in numbers if number["verdict"] == result["verdict"]]
     with_value = [number for number in same if number["paper"] is not None]
     return next(iter(with_value or same or numbers), None)
@@ -28,6 +28,8 @@ def judged_among(numbers: Iterable[Json]) -> list[Json]:
 def what_we_found(result: Json) -> str:
     """Say how many of the paper's numbers hold, and how many of ours."""
     papers, ours = select_numbers(result, PAPERS), select_numbers(result, OURS)
+    if ours and not papers:
+        return tally_of_ours(ours)
     judged = judged_among(papers)
     if not judged:
         text = "Nothing was judged: too few seeds or steps for a verdict."

@@ -8,7 +8,19 @@ import numpy as np
 
 from underhood.common.decay import decay_from_nu, kinds
 from underhood.common.files import Json
-from underhood.report.charts import Chart, Charts, Film, Groups, Matrices, Matrix, StoryStep
+from underhood.report.charts import (
+    Axis,
+    Chart,
+    Charts,
+    Film,
+    Groups,
+    Line,
+    Matrices,
+    Matrix,
+    Plot,
+    Series,
+    StoryStep,
+)
 from underhood.report.curves import Arrays, loss_curves
 
 STAGES = ("untrained", "trained", "pruned", "merged", "fine-tuned", "polished", "reduced")
@@ -104,23 +116,30 @@ def blocks_charts(arrays: Arrays, result: Json) -> Charts:
     """Show figure2: the weights at every stage, the kernel that merges, and memory as it fills."""
     stages = [stage for stage in STAGES if f"{stage}/nu" in arrays]
     charts: list[Chart] = [stage_pictures(arrays, stage) for stage in stages]
-    # Networks of other names were trained with other readings of the paper's weight decay.
-    networks = [name.removesuffix("/nu") for name in arrays if name.endswith("/nu")]
-    others = [name for name in networks if name not in STAGES]
-    charts += [decay_pictures(arrays, others)] if others else []
     charts += [merging_pictures(arrays)] if arrays["merging"].size else []
     charts += [memory_film(arrays)] if "memory/tokens" in arrays else []
     return (*charts, loss_curves(arrays))
 
 
-def decay_pictures(arrays: Arrays, others: list[str]) -> Matrices:
-    """Show one matrix of networks that differ in how weight decay was read, side by side."""
+def readings_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show weight_decay: one matrix by every reading, and the neurons left in every group."""
+    networks = [name.removesuffix("/nu") for name in arrays if name.endswith("/nu")]
     panels = []
-    for stage, name in (("trained", "judged"), *zip(others, others, strict=True)):
-        pictures = {panel.title: panel for panel in stage_pictures(arrays, stage).panels}
+    for name in networks:
+        pictures = {panel.title: panel for panel in stage_pictures(arrays, name).panels}
         panels.append(replace(pictures["W_out_m"], title=name))
-    title = "W_out_m as trained, with other readings of weight decay beside it; one teacher"
-    return Matrices(title, tuple(panels), len(panels))
+    groups = list(dict.fromkeys(row["group"] for row in result["rows"]))
+    counts = Series(
+        "students",
+        np.array([groups.index(row["group"]) for row in result["rows"]], float),
+        np.array([row["neurons"] for row in result["rows"]], float),
+        mark="points",
+    )
+    axes = Axis("group of students", names=tuple(groups)), Axis("neurons left")
+    return (
+        Matrices("W_out_m as trained; one teacher", tuple(panels), len(panels)),
+        Plot("Neurons that pruning leaves", *axes, (counts,), (Line("the paper's", 14.0),)),
+    )
 
 
 def merging_pictures(arrays: Arrays) -> Matrices:

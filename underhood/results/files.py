@@ -225,6 +225,15 @@ def verdict_words(number: Json) -> str:
     return "holds" if verdict in HOLDS else "does not hold" if verdict in FAILS else verdict
 
 
+def claim_words(result: Json) -> str:
+    """Return the verdict on a claim as people read it.
+
+    An experiment of our own has no number of the paper's, and its claim holds or does not.
+    """
+    papers = select_numbers(result, PAPERS) or not result["numbers"]
+    return verdict_words({"verdict": result["verdict"], "whose": PAPERS if papers else OURS})
+
+
 def scalar(value: Any) -> Cell:  # Any: whatever a file holds
     """Return numbers, text and None as they are, and anything else as text."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -7,7 +7,7 @@ import numpy as np
 
 from underhood.common.files import Json
 from underhood.common.provenance import provenance
-from underhood.results.files import PAPERS, Number, Result
+from underhood.results.files import PAPERS, SHOWN, Number, Result
 from underhood.results.verdicts import NOT_JUDGED, overall
 from underhood.training import Run
 
@@ -60,6 +60,9 @@ def judge_outcome(
         "seconds": round(seconds, 2),
         "training": [*training, *outcome.earlier],
     }
-    verdict = overall(number.verdict for number in numbers if number.whose == PAPERS)
+    # Only an experiment of our own has no number of the paper's.
+    decisive = [number for number in numbers if number.whose == PAPERS]
+    decisive = decisive or [number for number in numbers if number.rule != SHOWN]
+    verdict = overall(number.verdict for number in decisive)
     texts = outcome.rows, outcome.notes
     return Result(experiment, scale, verdict, numbers, *texts, origin, outcome.arrays)

@@ -1,0 +1,83 @@
+"""The recall–memory frontier at smoke scale, and its rule on planted runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from underhood.experiments.beyond.recall_memory import (
+    RECALL_PROTOCOLS,
+    judge_recall,
+    reproduce_recall_memory,
+)
+from underhood.experiments.running import Setting
+from underhood.recall import Measured, best
+from underhood.recall.information import accuracy_limit, mean_limit, needed_bits
+from underhood.recall.prediction import published_tasks
+from underhood.recall.published import nearest_trained, trained_points
+from underhood.tasks import MQAR
+
+
+def test_at_smoke_scale_it_runs_and_marks_its_numbers_as_ours(quick_compile):
+    ticks = []
+    setting = Setting("smoke", None, Path("unused"), lambda done, total: ticks.append(done / total))
+    outcome = reproduce_recall_memory(setting)
+    assert ticks == sorted(ticks) and ticks[-1] == 1
+    assert {number.whose for number in outcome.numbers} == {"ours"}
+    assert {number.name for number in outcome.numbers} >= {
+        "run against formula",
+        "compiled layers against attention",
+        "state for 0.99, trained",
+    }
+    same = next(n for n in outcome.numbers if n.name == "compiled layers against attention")
+    assert same.value <= 0.002
+    assert all(np.all(np.isfinite(array)) for array in outcome.arrays.values())
+    floors, sizes = outcome.arrays["floor"], outcome.arrays["floor_bytes"]
+    assert np.all(np.diff(floors) >= 0) and floors[-1] == 1 and len(sizes) == len(floors)
+    # The floor lies above every run: no state holds more than its bits.
+    tasks = {task.pairs: task for task in published_tasks()}
+    for row in outcome.rows:
+        if row["pairs"] != "mean":
+            assert row["formula"] <= accuracy_limit(tasks[row["pairs"]], 32 * row["state"])
+    assert sum(row["run"] == "trained" for row in outcome.rows) == len(trained_points())
+
+
+def test_the_paper_scale_runs_what_was_published():
+    protocol = RECALL_PROTOCOLS["paper"]
+    assert protocol.answers is None and protocol.sequences >= 1000
+
+
+@pytest.mark.parametrize(
+    ("off", "error", "verdict"),
+    [(0.0, 0.001, "reproduced"), (0.014, 0.0, "reproduced"), (0.02, 0.001, "differs")],
+)
+def test_a_planted_difference_is_caught(off, error, verdict):
+    split = replace(best(state=300), keys=100)
+    sets = [Measured(K, 4 * K, 1000, 0.8, error, 0.8) for K in (4, 16, 64)]
+    # Few pairs, few answers and few keys are outside the rule.
+    far = [Measured(4, 64, 9000, 0.5, 0.001, 0.9), Measured(32, 128, 10, 0.5, 0.001, 0.9)]
+    runs = [(split, [*sets, Measured(32, 128, 1000, 0.8 + off, error, 0.8), *far])]
+    runs.append((replace(split, keys=20), [Measured(32, 128, 1000, 0.5, 0.001, 0.9)]))
+    number, same = judge_recall(runs, [0.0, 0.001])
+    assert (number.verdict, same.verdict) == (verdict, "reproduced")
+    assert judge_recall(runs, [0.01])[1].verdict == "differs"
+
+
+def test_the_information_floor():
+    task = MQAR(1, 4)
+    # One value out of 4096 is 12 bits; guessing needs none.
+    assert needed_bits(task, 1.0) == pytest.approx(12)
+    assert needed_bits(task, 1 / 4096) == pytest.approx(0, abs=1e-9)
+    assert accuracy_limit(task, 12) == 1 and accuracy_limit(task, 0) == 1 / 4096
+    halfway = accuracy_limit(task, 6)
+    assert needed_bits(task, halfway) == pytest.approx(6)
+    assert mean_limit(published_tasks(), 8 * 345) == pytest.approx(0.99, abs=0.002)
+
+
+def test_trained_points_are_as_published():
+    point = nearest_trained(2240)
+    assert (point.layer, point.state, point.accuracy) == ("DeltaNet", 2240, 0.793)
+    good = [p.state for p in trained_points() if p.accuracy >= 0.99 and p.layer != "attention"]
+    assert min(good) == 33536
+    assert all(0 <= point.accuracy <= 1 for point in trained_points())

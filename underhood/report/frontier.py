@@ -1,0 +1,75 @@
+"""The recall–memory frontier: recall against state, and against the number of pairs."""
+
+import numpy as np
+
+from underhood.common.files import Json
+from underhood.report.charts import Axis, Charts, Plot, Series
+from underhood.report.curves import Arrays
+
+# A number of the state takes four bytes.
+NUMBER_BYTES = 4
+CURVE_TITLES = {
+    "dense_linear": "dense codes, formula",
+    "hash_linear": "hash codes, formula",
+    "hash_delta": "hash codes, delta rule, formula",
+}
+RUN_TITLES = {0.0: "dense codes, run", 1.0: "hash codes, run"}
+
+
+def frontier_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show recall_memory: mean accuracy against bytes, and accuracy against pairs."""
+    curves = [
+        Series(title, NUMBER_BYTES * arrays["state"], arrays[name], colour=place + 1)
+        for place, (name, title) in enumerate(CURVE_TITLES.items())
+    ]
+    floor = Series(
+        "no recurrence is above", arrays["floor_bytes"], arrays["floor"], colour=7, dashed=True
+    )
+    axes = Axis("bytes of state", log=True), Axis("accuracy, mean of the test sets")
+    series = (*trained_series(result), *curves, *run_series(arrays), floor)
+    return (Plot("Recall against state", *axes, series), pairs_plot(arrays))
+
+
+def trained_series(result: Json) -> list[Series]:
+    """Return the trained points, a series per layer."""
+    layers: dict[str, list[Json]] = {}
+    for row in result["rows"]:
+        if row["run"] == "trained":
+            layers.setdefault(row["layer"], []).append(row)
+    return [
+        Series(
+            f"trained: {layer}",
+            np.array([NUMBER_BYTES * row["state"] for row in rows], float),
+            np.array([row["accuracy"] for row in rows], float),
+            mark="points",
+            colour=place % 8,
+            faint=True,
+        )
+        for place, (layer, rows) in enumerate(layers.items())
+    ]
+
+
+def run_series(arrays: Arrays) -> list[Series]:
+    """Return the mean accuracies of the networks that were run, a series per kind of codes."""
+    series = []
+    for kind, title in RUN_TITLES.items():
+        which = arrays["run_hash"] == kind
+        states = np.unique(arrays["run_state"][which])
+        means = [
+            float(np.mean(arrays["run_accuracy"][which & (arrays["run_state"] == state)]))
+            for state in states
+        ]
+        if len(states):
+            values = NUMBER_BYTES * states, np.array(means)
+            series.append(Series(title, *values, mark="points", colour=1 + int(kind)))
+    return series
+
+
+def pairs_plot(arrays: Arrays) -> Plot:
+    """Plot accuracy against the number of pairs, by formula, at one state."""
+    series = tuple(
+        Series(title, arrays["panel_pairs"], arrays[f"panel_{name}"], mark="both", colour=place + 1)
+        for place, (name, title) in enumerate(CURVE_TITLES.items())
+    )
+    title = "Recall against pairs, 2,240 numbers of state"
+    return Plot(title, Axis("pairs", log=True), Axis("accuracy"), series)
