@@ -19,12 +19,13 @@ ALLOWED = {"common": set(), "layers": {"common"}}
 ALLOWED["constructions"] = ALLOWED["tasks"] = {"common", "layers"}
 ALLOWED["bridges"] = {"common", "layers", "constructions"}
 ALLOWED["training"] = {"common", "layers", "tasks"}
+ALLOWED["recall"] = {"common", "layers", "constructions", "tasks"}
 ALLOWED["analysis"] = {"common", "layers", "constructions", "tasks", "training"}
 ALLOWED["sweeps"] = {*ALLOWED["analysis"], "analysis"}
-ALLOWED["underhood"] = {*ALLOWED["sweeps"], "sweeps"}
+ALLOWED["underhood"] = {*ALLOWED["sweeps"], "sweeps", "bridges", "recall"}
 ALLOWED["results"] = {"common"}
 ALLOWED["report"] = {"common", "results"}
-ALLOWED["experiments"] = {*ALLOWED["underhood"], "underhood", "results"}
+ALLOWED["experiments"] = {*ALLOWED["sweeps"], "sweeps", "recall", "underhood", "results"}
 ALLOWED["cli"] = {*ALLOWED["experiments"], "experiments", "report", "bridges"}
 ALLOWED["__main__"] = {"cli"}
 
@@ -42,12 +43,15 @@ PUBLIC = sorted(
         *("LRU", "LRUInOut", "LRUInOutMLP", "LSTM", "GRU", "Mamba", "MambaBlock", "Stack"),
         *("Affine", "linear_recurrence", "stream", "save", "load", "BadInput"),
         *("compile", "Construction", "Role", "ImpossibleConstruction"),
-        *("attention_from_linear_rnn", "tasks", "train", "Recipe", "Adam", "Cosine", "Run"),
+        *("attention_from_linear_rnn", "tasks", "recall", "train", "Recipe", "Adam", "Cosine"),
+        *("Run", "Mamba2", "DeltaNet", "GatedDeltaNet", "KDA", "GLA", "RetNet", "Lightning"),
+        *("HGRN2", "RWKV6", "RWKV7", "MLSTM", "RGLRU", "MinGRU"),
         *("fit", "Fit"),
         *("sweep", "Study", "decompile", "Decompilation", "Certificate", "roles"),
         *("prune", "Pruned", "merge", "Merged", "polish", "Polished", "reduce", "Reduced"),
         *("polynomial", "Polynomial", "moment_form", "MomentForm", "probe", "Probes"),
-        *("attention_score", "AttentionScore"),
+        *("attention_score", "AttentionScore", "attention_map", "AttentionMap"),
+        *("from_state_dict", "to_state_dict", "from_torch", "to_torch", "trace"),
     ]
 )
 
@@ -126,6 +130,8 @@ def test_files_say_what_they_are_and_imports_point_one_way(path):
         ("tasks/recall.py", "from underhood.constructions import compile"),
         ("training/recipes.py", "from underhood.constructions import compile"),
         ("training/recipes.py", "from underhood.analysis import prune"),
+        ("recall/building.py", "from underhood.training import train"),
+        ("constructions/target.py", "from underhood.recall import build"),
         ("analysis/shrinking/pruning.py", "from underhood.experiments import registry"),
         ("analysis/shrinking/pruning.py", "from underhood.bridges import torch"),
         ("bridges/torch.py", "from underhood.training import train"),
@@ -160,6 +166,7 @@ def test_the_import_check_lets_pass():
         ("analysis/shrinking/pruning.py", "from underhood.training import train"),
         ("experiments/paper/table1.py", "import underhood\nfrom underhood.analysis import prune"),
         ("report/page.py", "from underhood.results.files import find"),
+        ("recall/building.py", "from underhood.constructions import compile"),
         ("cli/report.py", "from underhood import bridges, experiments, report"),
         ("sweeps/dask/worker.py", "import distributed, cloudpickle"),
         ("analysis/__init__.py", "from underhood.analysis.shrinking.pruning import prune"),

@@ -1,7 +1,8 @@
 """The public names, as type checkers read them."""
 
-from underhood import tasks as tasks
+from underhood import recall as recall, tasks as tasks
 from underhood.analysis import (
+    AttentionMap as AttentionMap,
     AttentionScore as AttentionScore,
     Certificate as Certificate,
     Decompilation as Decompilation,
@@ -12,6 +13,7 @@ from underhood.analysis import (
     Probes as Probes,
     Pruned as Pruned,
     Reduced as Reduced,
+    attention_map as attention_map,
     attention_score as attention_score,
     decompile as decompile,
     merge as merge,
@@ -22,6 +24,13 @@ from underhood.analysis import (
     prune as prune,
     reduce as reduce,
     roles as roles,
+    trace as trace,
+)
+from underhood.bridges import (
+    from_state_dict as from_state_dict,
+    from_torch as from_torch,
+    to_state_dict as to_state_dict,
+    to_torch as to_torch,
 )
 from underhood.common.errors import (
     BadInput as BadInput,
@@ -34,19 +43,32 @@ from underhood.constructions import (
     compile as compile,
 )
 from underhood.layers import (
+    GLA as GLA,
     GRU as GRU,
+    HGRN2 as HGRN2,
+    KDA as KDA,
     LRU as LRU,
     LSTM as LSTM,
+    MLSTM as MLSTM,
+    RGLRU as RGLRU,
+    RWKV6 as RWKV6,
+    RWKV7 as RWKV7,
     Affine as Affine,
+    DeltaNet as DeltaNet,
     DenseGatedRNN as DenseGatedRNN,
+    GatedDeltaNet as GatedDeltaNet,
     GatedRNN as GatedRNN,
     Layer as Layer,
+    Lightning as Lightning,
     LinearAttention as LinearAttention,
     LRUInOut as LRUInOut,
     LRUInOutMLP as LRUInOutMLP,
     Mamba as Mamba,
+    Mamba2 as Mamba2,
     MambaBlock as MambaBlock,
+    MinGRU as MinGRU,
     MultiHead as MultiHead,
+    RetNet as RetNet,
     SideGatedRNN as SideGatedRNN,
     Stack as Stack,
     linear_recurrence as linear_recurrence,
