@@ -25,7 +25,7 @@ from underhood.report.charts import (
 from underhood.report.curves import comparison_charts, stages_charts
 from underhood.report.drawing import FORMATS, draw, lay_out
 from underhood.report.figures import figure_of
-from underhood.report.page import script_json
+from underhood.report.page import packed_json
 from underhood.report.weights import (
     merging_pictures,
     readings_charts,
@@ -145,7 +145,7 @@ PLOT = Plot(
 
 
 def test_plots_travel_with_short_numbers_and_gaps() -> None:
-    sent = json.loads(script_json([encode_chart(PLOT)]))[0]
+    sent = json.loads(json.dumps(encode_chart(PLOT), allow_nan=False))
     assert sent["series"][0]["y"] == [1e-3, None]
     assert sent["series"][1]["y"] == [2, 0.3333]
     assert sent["series"][0]["low"] is None and sent["series"][1]["high"] == [1, 1]
@@ -192,7 +192,7 @@ def test_degenerate_charts_can_be_drawn(count: int, tmp_path) -> None:
     bare = Plot("bare", Axis("x", names=("one", "two")), Axis("y"), (empty, missing))
     zeros = Matrices("zeros", (Matrix("0", np.zeros((1, 1))),) * count, min(count, 8))
     assert len(draw(tmp_path, Figure((nothing, bare, zeros), ""), "title")) == 3
-    script_json([encode_chart(chart) for chart in (nothing, bare, zeros)])
+    packed_json({"charts": [encode_chart(chart) for chart in (nothing, bare, zeros)]})
 
 
 def test_figures_for_print_are_renewed_where_asked_and_where_older(tmp_path) -> None:

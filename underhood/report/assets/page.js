@@ -16,8 +16,15 @@ function fillIn(part, shared) {
   }
 }
 
-function drawEverything() {
-  const { charts, shared } = JSON.parse(document.getElementById("charts").textContent);
+/** Return what `packed_json` of page.py packed: JSON, compressed, in base64. */
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).json();
+}
+
+async function drawEverything() {
+  const { charts, shared } = await unpacked(document.getElementById("charts").textContent);
   fillIn(charts, shared);
   for (const place of document.querySelectorAll("[data-chart]")) {
     const spec = charts[Number(place.dataset.chart)];
@@ -66,16 +73,16 @@ function openForPrint() {
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = closed();
-    for (const one of opened) one.open = true;
+    for (const details of opened) details.open = true;
   });
   addEventListener("afterprint", () => {
-    for (const one of opened) one.open = false;
+    for (const details of opened) details.open = false;
   });
 }
 
 themeSwitch();
 openForPrint();
 verdictFilter();
-drawEverything();
+await drawEverything();
 explorer(document.getElementById("explorer-root"));
 document.documentElement.dataset.ready = "yes";
