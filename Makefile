@@ -6,7 +6,7 @@ WORKERS ?= 2
 SCALE   ?= quick
 OUT     ?= results/$(SCALE)
 ENGINE  ?= local
-ON      := $(if $(filter dask,$(ENGINE)),--workers $(WORKERS))
+ON      := $(if $(filter local,$(ENGINE)),,--workers $(WORKERS))
 
 BIN        := .venv/bin
 READY      := .venv/.ready
@@ -23,7 +23,7 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo "Settings: PYTHON=$(PYTHON) (makes .venv), WORKERS=$(WORKERS), SCALE=$(SCALE), OUT=$(OUT),"
-	@echo "          ENGINE=$(ENGINE) (local or dask)"
+	@echo "          ENGINE=$(ENGINE) (local, processes or dask)"
 
 setup: $(READY)  ## make .venv and install the pinned packages
 	@echo "setup: .venv is ready, $$($(BIN)/python --version)"

@@ -35,7 +35,7 @@ ANALYSIS["reading"] = ANALYSIS["scoring"] = {"arguments", "forms"}
 ANALYSIS["shrinking"] = ANALYSIS["decompilation"] = {"arguments", "forms", "reading"}
 
 # Packages that only one folder may know.
-DASK = ("dask", "distributed", "dask_jobqueue", "cloudpickle")
+DASK = ("dask", "distributed", "dask_jobqueue")
 
 PUBLIC = sorted(
     [
@@ -145,7 +145,7 @@ def test_files_say_what_they_are_and_imports_point_one_way(path):
         ("sweeps/engines.py", "def later():\n    import distributed"),
         ("sweeps/engines.py", "from dask_jobqueue import SLURMCluster"),
         ("cli/sweep.py", "from distributed.client import Client"),
-        ("common/keys.py", "import importlib\nimportlib.import_module('cloudpickle')"),
+        ("common/keys.py", "import importlib\nimportlib.import_module('distributed')"),
         ("analysis/reading/probes.py", "from underhood.analysis.shrinking.merging import merge"),
         ("analysis/forms/norms.py", "from ..reading import probes"),
         ("analysis/scoring/scores.py", "from underhood.analysis.decompilation import nearest"),

@@ -10,7 +10,7 @@ from swept import RECIPE, TASK, all_at_once, gated, study_of
 import underhood as uh
 from underhood.common.errors import BadInput
 from underhood.sweeps import study as studies
-from underhood.sweeps.dask.remote import unwrapped, wrapped
+from underhood.sweeps.parcels import unwrapped, wrapped
 from underhood.sweeps.study import describe
 from underhood.sweeps.units import plan, work
 
@@ -202,7 +202,7 @@ def test_studies_of_one_file_can_be_sent_by_many_threads(monkeypatch) -> None:
 def test_a_worker_with_other_sources_refuses(monkeypatch) -> None:
     parcel = wrapped(study_of(), work)
     assert unwrapped(parcel)[0].widths == study_of().widths
-    monkeypatch.setattr("underhood.sweeps.dask.remote.code_version", lambda: "another")
+    monkeypatch.setattr("underhood.sweeps.parcels.code_version", lambda: "another")
     unwrapped.cache_clear()
     with pytest.raises(RuntimeError, match="install the same on both"):
         unwrapped(parcel)

@@ -24,15 +24,17 @@ Value = TypeVar("Value")
 Maybe = tyro.conf.DisallowNone[Annotated[Value | None, tyro.conf.arg(help_behavior_hint="")]]
 
 
+OPTIONS_OF_DASK = ("address", "jobqueue", "needs", "insecure", "tls_ca", "tls_cert", "tls_key")
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """Options that choose where students are trained."""
 
     engine: str = "local"
-    """local (train in this process), shared (the same command may be given several times at once;
-    the processes divide the runs) or dask."""
+    """local (train in this process), processes (train in several of this machine) or dask."""
     workers: Maybe[int] = None
-    """dask: start this many workers on this machine."""
+    """processes: how many share the device; dask: start this many workers on this machine."""
     address: Maybe[str] = None
     """dask: use a running scheduler, tls://HOST:PORT or tcp://127.0.0.1:PORT."""
     jobqueue: Maybe[Path] = None
@@ -51,16 +53,21 @@ class EngineOptions:
 
     def opened_engine(self) -> contextlib.AbstractContextManager["Engine"]:
         """Return the engine that these options ask for, to be entered."""
-        from underhood.sweeps.engines import Local, Shared
+        from underhood.sweeps.engines import Local
+        from underhood.sweeps.processes import Processes
 
-        engines = {"local": Local, "shared": Shared}
-        check_name("engine", self.engine, (*engines, "dask"))
-        if self.engine in engines:
-            for name in (field.name for field in dataclasses.fields(EngineOptions)[1:]):
-                if getattr(self, name) not in (None, False):
-                    option = name.replace("_", "-")
-                    raise BadInput(f"--{option} is for --engine dask; add that, or leave it out.")
-            return contextlib.nullcontext(engines[self.engine]())
+        check_name("engine", self.engine, ("local", "processes", "dask"))
+        takers = dict.fromkeys(OPTIONS_OF_DASK, "dask") | {"workers": "processes or dask"}
+        for name, engines in takers.items():
+            if getattr(self, name) not in (None, False) and self.engine not in engines:
+                option = name.replace("_", "-")
+                raise BadInput(f"--{option} is for --engine {engines}; add that, or leave it out.")
+        if self.engine == "local":
+            return contextlib.nullcontext(Local())
+        if self.engine == "processes":
+            if self.workers is None:
+                raise BadInput("--engine processes needs --workers, the number of processes.")
+            return Processes(self.workers).opened()
         # Here, because dask.distributed is an extra.
         from underhood.sweeps.dask.certificates import TLSFiles
         from underhood.sweeps.dask.cluster import Cluster

@@ -1,13 +1,12 @@
 """Engines train: the work units of a sweep, in any order, or one run as a whole.
 
 Local     in this process, one unit after the other; what was stopped goes on where it was
-Shared    as Local, for several processes at the same time: they divide the runs of one folder
+Processes in several processes of this machine (`processes.py`)
 Cluster   on dask.distributed (`dask/cluster.py`)
 Stored    nowhere: finished runs are read, and nothing is trained or written
 """
 
 import errno
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,17 +19,13 @@ from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
 from underhood.training.device import free_memory
 from underhood.training.run import Run
-from underhood.training.storage.folder import SETTINGS, BusyFolder, is_finished
+from underhood.training.storage.folder import SETTINGS, is_finished
 from underhood.training.training import read_members, train_members
 
 # Called with (unit, event, worker); events are planned, running, done, retried and failed.
 Watch = Callable[[Unit, str, str], None]
 # Called with (done so far, all there is to do).
 Progress = Callable[[float, float], None]
-
-
-# How often a process looks whether another has finished a run.
-SECONDS_BETWEEN_LOOKS = 1.0
 
 
 @dataclass(frozen=True)
@@ -102,29 +97,6 @@ class Local:
         run = train_members(study.ensemble(student), out=folder, progress=progress)
         progress(1.0, 1.0)
         return run
-
-
-class Shared(Local):
-    """Training in this process, while others with the same command train other runs.
-
-    Every process trains one run at a time. A run that another process trains is waited for, then
-    read. So several processes can share an accelerator, on which one student leaves most of it
-    idle, and need nothing but the folder of the results to agree.
-    """
-
-    concurrent = True
-
-    def __init__(self) -> None:
-        self.turn = threading.Lock()
-
-    def train(self, study: Study, folder: Path, progress: Progress) -> Run:
-        """Train a run, or wait until another process has; if that process ends early, go on."""
-        while True:
-            try:
-                with self.turn:
-                    return super().train(study, folder, progress)
-            except BusyFolder:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 class MissingRun(BadInput):

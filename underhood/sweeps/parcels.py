@@ -1,18 +1,17 @@
-"""What travels to a worker, and what is done there.
+"""What travels to another process: a study as one parcel of bytes.
 
-A study goes as one parcel of bytes, which the scheduler passes on without looking inside. Functions
-of the study's own file go along, so workers need not have that file. The version of the code goes
-along too: a worker with other sources would give other results under the same address.
+A scheduler passes it on without looking inside. Functions of the study's own file go along, so
+workers need not have that file. The version of the code goes along too: a worker with other sources
+would give other results under the same address.
 """
 
 import contextlib
 import sys
 import threading
-import time
 from functools import lru_cache
 
 from underhood.sweeps.study import MODULE, Study, code_version
-from underhood.sweeps.units import Unit, Work
+from underhood.sweeps.units import Work
 
 # cloudpickle keeps one list of modules for all threads.
 REGISTERED = threading.Lock()
@@ -28,16 +27,6 @@ def wrapped(study: Study, work: Work) -> bytes:
             cloudpickle.register_pickle_by_value(module)
             held.callback(cloudpickle.unregister_pickle_by_value, module)
         return bytes(cloudpickle.dumps((code_version(), study, work)))
-
-
-def perform(parcel: bytes, unit: Unit) -> tuple[dict[str, bytes], str, float]:
-    """Do a unit on the worker: return its files, the worker's name, and the seconds it took."""
-    from distributed import get_worker
-
-    began = time.monotonic()
-    study, work = unwrapped(parcel)
-    files = work(study, unit, progress=False)
-    return files, str(get_worker().name), time.monotonic() - began
 
 
 @lru_cache(maxsize=4)

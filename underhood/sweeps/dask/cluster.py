@@ -22,10 +22,10 @@ from underhood.common.numbers import whole_problems
 from underhood.sweeps.dask.certificates import TLSFiles, check_address, require_dask
 from underhood.sweeps.dask.dispatch import Call, Dispatcher
 from underhood.sweeps.dask.queueing import Queue
-from underhood.sweeps.dask.remote import wrapped
 from underhood.sweeps.dask.scheduler import LOOPBACK, SILENCE
 from underhood.sweeps.dask.worker import MEMORY_OFFER
 from underhood.sweeps.engines import Outcomes, Progress, Watch
+from underhood.sweeps.parcels import wrapped
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.sweeping import train_in_units
@@ -37,7 +37,7 @@ RETRIES = 2
 ROUNDS = 5
 
 
-class Processes:
+class LocalWorkers:
     """The scheduler and some workers, each a process, watched by a thread."""
 
     def __init__(self, workers: int, silence: str = SILENCE):
@@ -76,7 +76,7 @@ class Processes:
                     self.start(name)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator["Processes"]:
+    def opened(self) -> Iterator["LocalWorkers"]:
         try:
             for name in self.words:
                 self.start(name)
@@ -135,7 +135,7 @@ class Cluster:
     silence: str = SILENCE
     work: Work = work
     concurrent: bool = field(default=True, init=False)
-    processes: Processes | None = field(default=None, init=False)
+    processes: LocalWorkers | None = field(default=None, init=False)
     dispatcher: Dispatcher | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class Cluster:
         with contextlib.ExitStack() as held:
             address = self.address
             if self.count is not None:
-                started = Processes(self.count, self.silence)
+                started = LocalWorkers(self.count, self.silence)
                 self.processes = held.enter_context(started.opened())
                 address = started.address
             elif self.queue is not None:

@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from typing import Any  # futures and clients: distributed has no types
 
 from underhood.common.errors import BadInput, reason_of
-from underhood.sweeps.dask.remote import perform
 from underhood.sweeps.engines import Outcomes, UnitOutcome, Watch
+from underhood.sweeps.parcels import unwrapped
 from underhood.sweeps.units import Unit
 
 # Units on their way per worker: one that runs, and some in line so that no worker is idle.
@@ -253,3 +253,13 @@ def quiet() -> None:
     for name in ("distributed", *logging.root.manager.loggerDict):
         if name.partition(".")[0] == "distributed":
             logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def perform(parcel: bytes, unit: Unit) -> tuple[dict[str, bytes], str, float]:
+    """Do a unit on the worker: return its files, the worker's name, and the seconds it took."""
+    from distributed import get_worker
+
+    began = time.monotonic()
+    study, work = unwrapped(parcel)
+    files = work(study, unit, progress=False)
+    return files, str(get_worker().name), time.monotonic() - began

@@ -43,10 +43,6 @@ def run_folder(path: str | os.PathLike[str]) -> Path:
     return Path(path).expanduser()
 
 
-class BusyFolder(BadInput):
-    """Another process is training in the folder."""
-
-
 @contextlib.contextmanager
 def opened_folder(path: str | os.PathLike[str] | None) -> Iterator[Path | None]:
     """Make a run's folder if need be, and hold it; None: nothing is kept on disk."""
@@ -83,7 +79,7 @@ def locked(folder: Path) -> Iterator[None]:
             file.seek(0)
             holder = f"Another process (number {file.read().strip() or 'unknown'})"
             advice = "wait for it, stop it, or choose another folder"
-            raise BusyFolder(f"{holder} is training in {folder}; {advice}.") from None
+            raise BadInput(f"{holder} is training in {folder}; {advice}.") from None
         except OSError as error:
             problem = f"The run's folder {folder} cannot be locked ({error.strerror})"
             raise BadInput(f"{problem}; choose one on another disk.") from None
