@@ -18,7 +18,7 @@ PINNED     := --constraints constraints.txt --build-constraints constraints.txt
 INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN)/python $(PINNED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bridges chaos soak reproduce verify bench lint format types house report docs pins
+.PHONY: help setup demo test bridges chaos wheel soak reproduce verify bench lint format types house report docs pins
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,18 @@ bridges: $(BRIDGES_READY)  ## test the bridges to PyTorch, transformers and Flax
 	@echo "bridges: pytest tests/bridges, on the CPU"
 	@$(BRIDGES)/python -c 'import flax, torch, transformers'
 	@JAX_PLATFORMS=cpu $(BRIDGES)/python -m pytest -q tests/bridges
+
+# As a stranger installs it: plain pip, an empty environment, nothing of this folder on the path.
+# The pins only make it fast and repeatable. The wheel is made from the sdist.
+wheel: $(READY)  ## build the wheel and the sdist into build/dist, install the wheel, smoke test
+	@echo "wheel: building into build/dist, and a smoke test in build/wheel-venv"
+	@rm -rf build/dist build/wheel-venv
+	@$(BIN)/uv build --quiet --build-constraints constraints.txt --out-dir build/dist .
+	@$(PYTHON) -m venv build/wheel-venv
+	@build/wheel-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint constraints.txt build/dist/underhood-*.whl
+	@cd build && JAX_PLATFORMS=cpu wheel-venv/bin/python -I ../tests/packaging/smoke.py
+	@rm -rf build/wheel-venv
 
 chaos: $(READY)  ## the tests that freeze and kill processes for longer than make test does
 	@echo "chaos: pytest -m chaos, on the CPU"

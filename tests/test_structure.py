@@ -23,10 +23,11 @@ ALLOWED["recall"] = {"common", "layers", "constructions", "tasks"}
 ALLOWED["analysis"] = {"common", "layers", "constructions", "tasks", "training"}
 ALLOWED["sweeps"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["underhood"] = {*ALLOWED["sweeps"], "sweeps", "bridges", "recall"}
+ALLOWED["planting"] = {"common", "layers", "constructions", "bridges"}
 ALLOWED["results"] = {"common"}
 ALLOWED["report"] = {"common", "results"}
 ALLOWED["experiments"] = {*ALLOWED["sweeps"], "sweeps", "recall", "underhood", "results"}
-ALLOWED["cli"] = {*ALLOWED["experiments"], "experiments", "report", "bridges"}
+ALLOWED["cli"] = {*ALLOWED["experiments"], "experiments", "report", "bridges", "planting"}
 ALLOWED["__main__"] = {"cli"}
 
 # Inside analysis too; its __init__ alone imports from all of them.

@@ -29,6 +29,15 @@ def test_a_layer_comes_back_bit_by_bit(kind: str, dtype: str, tmp_path) -> None:
     assert all(np.array_equal(again[name], arrays[name]) for name in arrays | again)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_that_lie_together_are_not_written_as_rows(kind: str, tmp_path) -> None:
+    """safetensors writes arrays as they lie in memory, and NumPy keeps the order of a transpose."""
+    layer = layer_of(kind)
+    turned = jax.tree.map(np.asfortranarray, layer)
+    safetensors.numpy.save_file(uh.to_state_dict(turned, kind), tmp_path / "turned.safetensors")
+    assert equal(uh.from_state_dict(tmp_path / "turned.safetensors", kind), layer)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_precision_is_read_without_loss(kind: str, dtype, tmp_path) -> None:

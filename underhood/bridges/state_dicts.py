@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from underhood.bridges import flax_names, mamba_names, torch_names
+from underhood.bridges.entries import in_memory_order
 from underhood.bridges.packing import GRU_PACKING, LSTM_PACKING, Packing
 from underhood.bridges.weight_files import NamedArrays, read_weights
 from underhood.common.errors import BadInput, check_name
@@ -117,4 +118,6 @@ def to_state_dict(layer: Any, kind: str) -> dict[str, np.ndarray]:  # Any: a lay
         raise BadInput(
             f"to_state_dict takes a layer or a construction, not a {type(layer).__name__}."
         )
-    return KINDS_OF_DICTS[kind].write(layer, kind)
+    written = KINDS_OF_DICTS[kind].write(layer, kind)
+    # safetensors writes the bytes of an array as they lie in memory.
+    return {name: in_memory_order(array) for name, array in written.items()}

@@ -27,6 +27,8 @@ COMMANDS = {
     "compile": "Compile attention weights, or a gated RNN, into a recurrent network.",
     "decompile": "Find the attention that a gated RNN computes, with a certificate.",
     "recall": "Solve associative recall without training, with a state of a given size.",
+    "plant": "Write networks with a known attention inside, to test methods on.",
+    "grade": "Grade a method's answers about planted networks.",
     "inspect": "Show what is in a file: layers, sizes, roles, and a picture of every matrix.",
 }
 

@@ -1,5 +1,6 @@
 """What `compile` returns: the network, the role of each neuron, its error; or the refusal."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -80,6 +81,19 @@ class Construction:
         """How the network was made, as it is stored beside its weights."""
         names = ("target", "form", "exact", "order", "epsilon", "length", "size")
         return {name: getattr(self, name) for name in names}
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how the network was made, its roles and its arrays."""
+        from underhood.common.markup import html_table
+        from underhood.layers.rendering import layer_html
+
+        facts = {**self.settings, "layers": self.layers, "neurons": self.neurons}
+        counts = Counter(role.kind for role in self.roles)
+        facts |= {f"{kind} neurons": count for kind, count in counts.items()}
+        rows = [
+            {"fact": name, "value": value} for name, value in facts.items() if value is not None
+        ]
+        return html_table("Construction", rows).text + layer_html(self.layer)
 
     @property
     def dtype(self) -> np.dtype:

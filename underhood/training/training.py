@@ -20,6 +20,7 @@ from underhood.training.arrangement import Arrangement, arrange
 from underhood.training.device import precision_of
 from underhood.training.ensemble import Ensemble, StudentMaker, make_ensemble
 from underhood.training.evaluation import evaluate_members
+from underhood.training.logs import LossLog, check_log, opened_log
 from underhood.training.members import Axes
 from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.recipes import Recipe
@@ -44,6 +45,7 @@ def train(
     axes: Axes | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] | None = None,
+    log: LossLog = None,
     lanes: int | None = None,
     memory: int | None = None,
 ) -> Run:
@@ -55,15 +57,18 @@ def train(
     out       a folder for checkpoints and results; the same call again resumes or returns them
     progress  whether to show a bar on stderr; None: where stderr is a terminal;
               or a function that is called with (steps done, steps in all)
+    log       where losses go while training runs: a file *.csv, a folder for TensorBoard,
+              or a function that is called with (step, losses of all members)
     lanes     members per program; None: all on an accelerator, one on a CPU
     memory    bytes to stay within; None: what is free
     """
     limits = {name: n for name, n in (("lanes", lanes), ("memory", memory)) if n is not None}
     refuse(whole_problems(**limits), about="train")
+    check_log(log)
     ensemble = make_ensemble(
         make_student, task, recipe, widths=widths, seeds=seeds, axes=axes, key=key
     )
-    return train_members(ensemble, out=out, progress=progress, lanes=lanes, memory=memory)
+    return train_members(ensemble, out=out, progress=progress, log=log, lanes=lanes, memory=memory)
 
 
 def train_members(
@@ -71,6 +76,7 @@ def train_members(
     *,
     out: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] | None = None,
+    log: LossLog = None,
     lanes: int | None = None,
     memory: int | None = None,
 ) -> Run:
@@ -87,7 +93,7 @@ def train_members(
             origin = {**provenance(), "predicted_bytes": arranged.bytes}
             if folder is not None and begun is None:
                 storage.write_run_file(folder / storage.SETTINGS, settings_file(settings, origin))
-            last = run_steps(arranged, folder, bar)
+            last = run_steps(arranged, folder, bar, log)
             bar.activity = "evaluating"
             states = arranged.by_member(last.states)
             rows = evaluate_members(ensemble, states)
@@ -117,13 +123,20 @@ def read_members(ensemble: Ensemble, folder: Path) -> Run:
         return Run.load(folder, ensemble.make_student)
 
 
-def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> storage.Checkpoint:
+def run_steps(
+    arranged: Arrangement, folder: Path | None, bar: Bar, log: LossLog = None
+) -> storage.Checkpoint:
     """Run all steps in chunks, from the newest checkpoint on; return where they end."""
     states, total = arranged.first_states(), arranged.ensemble.recipe.steps
     stored = None if folder is None else storage.load_checkpoint(folder, states)
     now = stored or storage.Checkpoint(0, states, 0.0)
     chunk, target = 1, CHUNK_SECONDS
-    with stop_on_interrupt(lambda: setattr(bar, "activity", "stopping")) as stop:
+    with (
+        opened_log(log, arranged.ensemble, now.step) as note,
+        stop_on_interrupt(lambda: setattr(bar, "activity", "stopping")) as stop,
+    ):
+        if now.step:
+            note(now.step, arranged.curves(now.states, now.step))
         while now.step < total:
             began = time.monotonic()
             until = min(now.step + chunk, total)
@@ -137,6 +150,8 @@ def run_steps(arranged: Arrangement, folder: Path | None, bar: Bar) -> storage.C
                 began = time.monotonic()
                 storage.save_checkpoint(folder, now)
                 target = max(CHUNK_SECONDS, CHECKPOINT_SHARE * (time.monotonic() - began))
+            # After the checkpoint, so that a log never knows more than it.
+            note(until, curves)
             if stop.is_set():
                 kept = f" and kept in {folder}; the same call goes on" if folder else ""
                 raise KeyboardInterrupt(f"stopped after step {until} of {total}{kept}")

@@ -123,6 +123,12 @@ class Decompilation:
         """Read the step of gradient descent out of a network that was trained on regression."""
         return read_gradient_step(self.certificate.network, task)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict and the matrices of every head."""
+        from underhood.analysis.decompilation.description import decompilation_html
+
+        return decompilation_html(self)
+
     def __str__(self) -> str:
         return f"{self.reason}\n{self.promise()}\n{self.certificate}"
 

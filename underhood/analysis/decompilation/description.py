@@ -6,6 +6,7 @@ import numpy as np
 
 from underhood.analysis.decompilation.decompiling import Decompilation
 from underhood.common.files import Json
+from underhood.common.markup import Content, html_picture, html_table
 from underhood.common.numbers import finite_or_none
 from underhood.constructions.sources.heads import numerical_rank
 from underhood.layers import LinearAttention, MultiHead
@@ -74,6 +75,25 @@ def rows(facts: Json) -> list[list[Json]]:
         for part, share in certificate[name].items()
     ]
     return [table for table in (verdict, roles, shares) if table]
+
+
+def decompilation_html(result: Decompilation) -> str:
+    """Return the verdict, the roles and the matrices for a notebook."""
+    roles = Counter(role.kind for role in result.neurons)
+    facts: dict[str, Content] = {
+        "verdict": result.verdict,
+        "reason": result.reason,
+        "residual": result.residual,
+        "tolerance": result.tolerance,
+        "heads": len(result.heads),
+        **{f"{kind} neurons": count for kind, count in roles.items()},
+    }
+    verdict = html_table("Decompilation", [{"fact": n, "value": v} for n, v in facts.items()])
+    drawn: list[dict[str, Content]] = [
+        {"matrix": name, "shape": " × ".join(map(str, W.shape)), "picture": html_picture(name, W)}
+        for name, W in matrices(result)
+    ]
+    return verdict.text + html_table("Attention", drawn).text
 
 
 def matrices(result: Decompilation) -> list[tuple[str, np.ndarray]]:

@@ -90,6 +90,12 @@ class Layer(eqx.Module):
             taker, kind = f"{type(self).__name__}{method}", type(value).__name__
             raise BadInput(f"{taker} takes a NumPy or JAX array, not a {kind}.")
 
+    def _repr_html_(self) -> str:
+        # Notebooks alone need it.
+        from underhood.layers.rendering import layer_html
+
+        return layer_html(self)
+
     # JAX keeps compiled functions by hash and equality. Equinox hashes and compares a layer by its
     # arrays, which have no hash. A layer never changes, so its identity serves where they do not.
     def __hash__(self) -> int:

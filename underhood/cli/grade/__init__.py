@@ -1,0 +1,3 @@
+"""underhood grade: how well a method read planted networks."""
+
+from underhood.cli.grade.command import Grade
