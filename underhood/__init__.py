@@ -19,8 +19,9 @@ _NAMES = {
         polynomial probe prune reduce roles attention_map trace""",
     "bridges": "from_state_dict from_torch to_state_dict to_torch",
     "common.errors": "BadInput",
-    "constructions": """AtlasAnswer Construction ImpossibleConstruction Role
-        attention_from_linear_rnn can compile""",
+    "constructions": """Construction ImpossibleConstruction Role attention_from_linear_rnn
+        compile""",
+    "constructions.atlas": "AtlasAnswer can",
     "layers": """GRU LRU LSTM Affine DenseGatedRNN GatedRNN Layer LinearAttention LRUInOut
         LRUInOutMLP Mamba MambaBlock MultiHead SideGatedRNN Stack linear_recurrence load save
         stream Mamba2 DeltaNet GatedDeltaNet KDA GLA RetNet Lightning HGRN2 RWKV6 RWKV7 MLSTM

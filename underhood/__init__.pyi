@@ -36,13 +36,15 @@ from underhood.common.errors import (
     BadInput as BadInput,
 )
 from underhood.constructions import (
-    AtlasAnswer as AtlasAnswer,
     Construction as Construction,
     ImpossibleConstruction as ImpossibleConstruction,
     Role as Role,
     attention_from_linear_rnn as attention_from_linear_rnn,
-    can as can,
     compile as compile,
+)
+from underhood.constructions.atlas import (
+    AtlasAnswer as AtlasAnswer,
+    can as can,
 )
 from underhood.layers import (
     GLA as GLA,

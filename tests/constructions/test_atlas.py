@@ -1,5 +1,6 @@
 """The atlas: every answer agrees with `compile`, and every theorem with its witness."""
 
+import atlas_table
 import jax
 import numpy as np
 import pytest
@@ -70,6 +71,12 @@ def test_an_answer_names_its_network_or_its_theorem(table):
         elif answer.answer == "impossible":
             assert THEOREMS[answer.theorem].closed
         assert answer.reason and "\n" not in answer.reason
+
+
+def test_the_table_of_the_page_has_these_answers(table):
+    page = atlas_table.PAGE.read_text(encoding="utf-8")
+    assert atlas_table.with_answers(page, table) == page, "run python docs/atlas_table.py"
+    assert atlas_table.table_text(table) in page
 
 
 # Zero by the theorem in the layer, and not zero in the source.

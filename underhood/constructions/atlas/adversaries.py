@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, PRNGKeyArray
 
 from underhood.constructions.atlas.facts import TWO_MIN_GRUS
@@ -141,6 +140,9 @@ def fit_adversary(target: str, given: AnySource, seed: int = 0) -> tuple[Stack, 
 @quick_jit
 def fit_layers(network: Stack, xs: Array, ys: Array) -> tuple[Stack, Array]:
     """Take steps of Adam on the layers, not on the embedding; return them and the error."""
+    # Only here: `compile` does without it.
+    import optax
+
     optimiser = optax.adam(FIT_RATE)
 
     def loss(layers: tuple[Layer, ...]) -> Array:

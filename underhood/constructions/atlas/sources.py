@@ -166,7 +166,7 @@ ATLAS_SOURCES = {
     "side_gated_rnn": NamedSource("side-gated RNN", example_side),
     "gated_rnn": NamedSource("gated RNN", example_gated),
     "dense_gated_rnn": NamedSource("dense gated RNN", example_dense),
-    "delta_rule": NamedSource("delta rule without norms", example_delta),
+    "delta_rule": NamedSource("delta rule, no norms", example_delta),
     "deltanet": NamedSource("DeltaNet", example_deltanet),
     "lru": NamedSource("the paper's LRU", example_lru),
 }
