@@ -43,7 +43,7 @@ PUBLIC = sorted(
         *("LinearAttention", "MultiHead", "GatedRNN", "SideGatedRNN", "DenseGatedRNN", "Layer"),
         *("LRU", "LRUInOut", "LRUInOutMLP", "LSTM", "GRU", "Mamba", "MambaBlock", "Stack"),
         *("Affine", "linear_recurrence", "stream", "save", "load", "BadInput"),
-        *("compile", "Construction", "Role", "ImpossibleConstruction"),
+        *("compile", "Construction", "Role", "ImpossibleConstruction", "can", "AtlasAnswer"),
         *("attention_from_linear_rnn", "tasks", "recall", "train", "Recipe", "Adam", "Cosine"),
         *("Run", "Mamba2", "DeltaNet", "GatedDeltaNet", "KDA", "GLA", "RetNet", "Lightning"),
         *("HGRN2", "RWKV6", "RWKV7", "MLSTM", "RGLRU", "MinGRU"),

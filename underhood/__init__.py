@@ -21,6 +21,7 @@ _NAMES = {
     "common.errors": "BadInput",
     "constructions": """Construction ImpossibleConstruction Role attention_from_linear_rnn
         compile""",
+    "constructions.atlas": "AtlasAnswer can",
     "layers": """GRU LRU LSTM Affine DenseGatedRNN GatedRNN Layer LinearAttention LRUInOut
         LRUInOutMLP Mamba MambaBlock MultiHead SideGatedRNN Stack linear_recurrence load save
         stream Mamba2 DeltaNet GatedDeltaNet KDA GLA RetNet Lightning HGRN2 RWKV6 RWKV7 MLSTM

@@ -42,6 +42,10 @@ from underhood.constructions import (
     attention_from_linear_rnn as attention_from_linear_rnn,
     compile as compile,
 )
+from underhood.constructions.atlas import (
+    AtlasAnswer as AtlasAnswer,
+    can as can,
+)
 from underhood.layers import (
     GLA as GLA,
     GRU as GRU,

@@ -77,7 +77,7 @@ def test_few_neurons_by_coupled_decay_alone(changed, failing) -> None:
 
 def test_an_experiment_without_a_budget_does_not_run_at_a_scale(capsys, tmp_path) -> None:
     papers = [claim.name for claim in PAPER_CLAIMS]
-    assert at_scale("quick") == [*papers, "identifiability", "recall_memory"]
+    assert at_scale("quick") == [*papers, "identifiability", "recall_memory", "atlas"]
     assert at_scale("paper") == list(EXPERIMENTS)
     command = ["reproduce", "weight_decay", "--scale", "quick", "--out", str(tmp_path / "out")]
     assert main(command) == 2

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from underhood.common.errors import BadInput
-from underhood.experiments.beyond import identifiability, recall_memory, weight_decay
+from underhood.experiments.beyond import atlas, identifiability, recall_memory, weight_decay
 from underhood.experiments.paper import (
     figure2,
     figure3,
@@ -69,6 +69,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("recall_side", recall_side.reproduce_recall_side, 10, 30, 60),
         ("identifiability", identifiability.reproduce_identifiability, 10, 90, 2400),
         ("recall_memory", recall_memory.reproduce_recall_memory, 10, 100, 900),
+        ("atlas", atlas.reproduce_atlas, 15, 120, 300),
         ("weight_decay", weight_decay.reproduce_weight_decay, None, None, 900),
     )
 }

@@ -3,6 +3,7 @@
 Plot       lines, points or bars over two axes, with bands and reference lines
 Matrices   block pictures side by side: blue positive, red negative, nothing at zero
 Film       block pictures that change from token to token
+Grid       a table of signs, each with a text that a click shows
 
 Colours are numbers into one palette that colour-blind readers tell apart; dashes and markers say
 the same again.
@@ -100,7 +101,27 @@ class Film:
     names: tuple[str, ...]
 
 
-Chart = Plot | Matrices | Film
+@dataclass(frozen=True)
+class Sign:
+    """A sign, its place in the PALETTE, and what it stands for."""
+
+    sign: str
+    colour: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells row by row; the legend has (sign, colour, meaning)."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[Sign, ...]
+    legend: tuple[tuple[str, int, str], ...]
+
+
+Chart = Plot | Matrices | Film | Grid
 Charts = tuple[Chart, ...]
 
 
@@ -140,6 +161,12 @@ def alt_text(chart: Chart) -> str:
                 text += f"; values from {values.min():.3g} to {values.max():.3g}"
         lines = [f"{line.label} at {line.at:.3g}" for line in chart.lines]
         return text + (f"; lines: {shortened(lines)}." if lines else ".")
+    if isinstance(chart, Grid):
+        meanings = {sign: meaning for sign, _, meaning in chart.legend}
+        counts = Counter(meanings[cell.sign] for cell in chart.cells)
+        size = f"{len(chart.rows)} by {len(chart.columns)}"
+        words = ", ".join(f"{count} {name}" for name, count in counts.items())
+        return f"{chart.title}: {size} cells; {words}."
     panels = chart.panels if isinstance(chart, Matrices) else chart.frames[0]
     names = [
         f"{panel.title or 'panel'} ({' by '.join(map(str, panel.values.shape))})"
@@ -175,6 +202,9 @@ def encode_chart(chart: Chart) -> Json:
     if isinstance(chart, Matrices):
         panels = [encode_matrix(panel) for panel in chart.panels]
         return common | {**vars(chart), "kind": "matrices", "panels": panels}
+    if isinstance(chart, Grid):
+        cells = [list(vars(cell).values()) for cell in chart.cells]
+        return common | {**vars(chart), "kind": "grid", "cells": cells}
     frames = [[encode_matrix(panel) for panel in frame] for frame in chart.frames]
     return common | {"kind": "film", "names": list(chart.names), "frames": frames}
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from underhood.common.files import Json, write_atomically
 from underhood.report.blocks import WIDTH, draw_pictures, tallest
-from underhood.report.charts import PALETTE, Chart, Figure, Film, NoFigure, Plot, Series
+from underhood.report.charts import PALETTE, Chart, Figure, Film, Grid, NoFigure, Plot, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,6 +83,9 @@ def lay_out(figure: Figure, title: str) -> "PrintedPage":
     page.suptitle(title, fontsize=8)
     bands = page.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
     for band, row in zip(bands, rows, strict=True):
+        if isinstance(row[0], Grid):
+            draw_grid(band.subplots(), row[0])
+            continue
         if not isinstance(row[0], Plot):
             draw_pictures(band, row[0])
             continue
@@ -102,8 +105,28 @@ def height_of(chart: Chart) -> float:
         return 2.3 + 0.13 * lines + (0.5 if chart.x.names else 0)
     if isinstance(chart, Film):
         return 2.2
+    if isinstance(chart, Grid):
+        return 1.6 + 0.2 * len(chart.rows)
     lines = -(-len(chart.panels) // chart.across)
     return min(0.35 + lines * tallest(chart), 8.0)
+
+
+def draw_grid(axis: "Axes", chart: Grid) -> None:
+    """Draw a table of signs on coloured squares."""
+    across = len(chart.columns)
+    for place, cell in enumerate(chart.cells):
+        x, y = place % across, place // across
+        colour = PALETTE[cell.colour]
+        axis.bar(x, 1, 1, y - 0.5, color=colour, alpha=0.3, edgecolor="white", linewidth=0.5)
+        axis.text(x, y, cell.sign, ha="center", va="center", fontsize=7)
+    axis.set_xticks(range(across), chart.columns, rotation=60, ha="left", rotation_mode="anchor")
+    axis.set_yticks(range(len(chart.rows)), chart.rows)
+    axis.xaxis.tick_top()
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.set(xlim=(-0.5, across - 0.5), ylim=(len(chart.rows) - 0.5, -0.5))
+    legend = "   ".join(f"{sign}  {meaning}" for sign, _, meaning in chart.legend)
+    axis.set_xlabel(legend)
 
 
 def draw_plot(axis: "Axes", chart: Plot) -> None:

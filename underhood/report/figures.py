@@ -32,6 +32,7 @@ FIGURES: dict[str, Callable[[curves.Arrays, Json], Charts]] = {
     "recall_side": weights.recalled_charts,
     "identifiability": curves.shares_charts,
     "recall_memory": frontier.frontier_charts,
+    "atlas": frontier.atlas_charts,
     "weight_decay": weights.readings_charts,
 }
 CAPTIONS = {
@@ -42,7 +43,7 @@ CAPTIONS = {
 # The page opens with this figure's story.
 STORY_FROM = "figure2"
 # These are drawn from the rows of the result alone.
-WITHOUT_ARRAYS = ("table3", "identifiability")
+WITHOUT_ARRAYS = ("table3", "identifiability", "atlas")
 
 
 def figure_of(folder: Path, result: Json) -> Figure:

@@ -1,10 +1,14 @@
-"""The recall–memory frontier: recall against state, and against the number of pairs."""
+"""The recall–memory frontier, and the atlas as a grid.
+
+Recall against state, and against the number of pairs; a cell per source and target.
+"""
 
 import numpy as np
 
 from underhood.common.files import Json
-from underhood.report.charts import Axis, Charts, Plot, Series
+from underhood.report.charts import Axis, Charts, Grid, Plot, Series, Sign
 from underhood.report.curves import Arrays
+from underhood.results.files import number_text
 
 # A number of the state takes four bytes.
 NUMBER_BYTES = 4
@@ -14,6 +18,9 @@ CURVE_TITLES = {
     "hash_delta": "hash codes, delta rule, formula",
 }
 RUN_TITLES = {0.0: "dense codes, run", 1.0: "hash codes, run"}
+# The sign says the same as the colour; colours are places in the PALETTE.
+ANSWER_SIGNS = {"exact": "=", "limit": "→", "impossible": "✕", "open": "?"}
+ANSWER_COLOURS = {"exact": 3, "limit": 5, "impossible": 2, "open": 7}
 
 
 def frontier_charts(arrays: Arrays, result: Json) -> Charts:
@@ -73,3 +80,39 @@ def pairs_plot(arrays: Arrays) -> Plot:
     )
     title = "Recall against pairs, 2,240 numbers of state"
     return Plot(title, Axis("pairs", log=True), Axis("accuracy"), series)
+
+
+def atlas_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show the atlas: sources down, targets across."""
+    rows = result["rows"]
+    sources = dict.fromkeys(row["source title"] for row in rows)
+    targets = dict.fromkeys(row["target title"] for row in rows)
+    places = {(row["source title"], row["target title"]): row for row in rows}
+    cells = tuple(cell_of(places[source, target]) for source in sources for target in targets)
+    legend = tuple(
+        (ANSWER_SIGNS[answer], ANSWER_COLOURS[answer], answer) for answer in ANSWER_SIGNS
+    )
+    title = "Sources (down) in recurrent layers (across)"
+    return (Grid(title, tuple(sources), tuple(targets), cells, legend),)
+
+
+def cell_of(row: Json) -> Sign:
+    """Return the cell of a pair, with what a click shows."""
+    answer = row["answer"]
+    facts = [f"{row['source title']} → {row['target title']}: {answer}"]
+    if row["order"] is not None:
+        facts[0] += f" of order {row['order']}"
+    facts = [f"{facts[0]}.", row["how"]]
+    if row["neurons"] is not None:
+        facts.append(f"{number_text(row['neurons'])} neurons, {row['parameters']} numbers.")
+    if row["error"] is not None:
+        facts.append(f"Error {row['error']:.1e} on {row['tokens']} fresh tokens.")
+    if row["theorem"] is not None:
+        kind = "No weights, and no limit" if answer == "impossible" else "No exact weights"
+        facts.append(f"{kind}: theorem {' and '.join(row['theorem'])}.")
+    if row["gap"] is not None:
+        facts.append(
+            f"Witness: {row['value of the source']:.2g} in the source, "
+            f"{row['value of the layer']:.2g} in the layer; gap {row['gap']:.2g}."
+        )
+    return Sign(ANSWER_SIGNS[answer], ANSWER_COLOURS[answer], " ".join(facts))

@@ -3,9 +3,10 @@
 import { element } from "./dom.js";
 import { drawChart } from "./charts.js";
 import { drawFilm, drawMatrices } from "./matrices.js";
+import { drawGrid } from "./grid.js";
 import { explorer } from "./explorer.js";
 
-const DRAWERS = { plot: drawChart, matrices: drawMatrices, film: drawFilm };
+const DRAWERS = { plot: drawChart, matrices: drawMatrices, film: drawFilm, grid: drawGrid };
 
 /** Put lists that several charts share into their places. */
 function fillIn(part, shared) {

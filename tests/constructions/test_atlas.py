@@ -1,0 +1,213 @@
+"""The atlas: every answer agrees with `compile`, and every theorem with its witness."""
+
+import atlas_table
+import jax
+import numpy as np
+import pytest
+from refusals import refused
+
+import underhood as uh
+from underhood.constructions import TARGETS
+from underhood.constructions.atlas import ATLAS_SOURCES, THEOREMS, atlas_targets
+from underhood.constructions.atlas.facts import FACTS, facts_of
+from underhood.constructions.atlas.min_gru_pair import pair_error
+from underhood.constructions.atlas.sources import (
+    compilable,
+    example_of,
+    run_source,
+    run_wide,
+)
+from underhood.constructions.atlas.witnesses import (
+    compare_constant,
+    compare_pieces,
+    compare_scales,
+    degree_combination,
+    growth_exponent,
+)
+
+# Pairs that `compile` does not build although they are exact or a limit.
+EMBEDDED = {("gated_rnn", "gated_rnn"), ("dense_gated_rnn", "gated_rnn")}
+PROVED = {
+    (source, target)
+    for source in ("attention_with_decay", "side_gated_rnn")
+    for target in ("retnet", "lightning")
+}
+
+
+@pytest.fixture(scope="module")
+def table():
+    return {
+        (source, target): uh.can(source, target)
+        for source in ATLAS_SOURCES
+        for target in atlas_targets()
+    }
+
+
+def test_every_answer_agrees_with_compile(table):
+    assert len(table) == len(ATLAS_SOURCES) * (len(TARGETS) + 1)
+    for (source, target), answer in table.items():
+        given = compilable(example_of(source))
+        if given is None or target not in TARGETS or (source, target) in EMBEDDED:
+            assert answer.construction is None
+            continue
+        try:
+            built = uh.compile(given, target)
+        except uh.ImpossibleConstruction:
+            kinds = ("limit",) if (source, target) in PROVED else ("impossible", "open")
+            assert answer.answer in kinds, (source, target)
+            assert answer.construction is None
+        else:
+            assert answer.answer == ("exact" if built.exact else "limit"), (source, target)
+            assert answer.order == built.order
+
+
+def test_an_answer_names_its_network_or_its_theorem(table):
+    for answer in table.values():
+        if answer.answer == "exact":
+            assert answer.layer is not None and not answer.theorems
+        elif answer.answer == "limit":
+            # No limit is exact, by a theorem.
+            assert answer.theorem == "norm" and answer.order is not None
+        elif answer.answer == "impossible":
+            assert THEOREMS[answer.theorem].closed
+        assert answer.reason and "\n" not in answer.reason
+
+
+def test_the_table_of_the_page_has_these_answers(table):
+    page = atlas_table.PAGE.read_text(encoding="utf-8")
+    assert atlas_table.with_answers(page, table) == page, "run python docs/atlas_table.py"
+    assert atlas_table.table_text(table) in page
+
+
+# Zero by the theorem in the layer, and not zero in the source.
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("attention", "min_gru"), ("lru", "min_gru"), ("gated_rnn", "side_gated_rnn")],
+)
+def test_fitted_weights_do_not_break_a_theorem_of_closure(source, target):
+    answer = uh.can(source, target)
+    gap = answer.witness()
+    assert answer.answer == "impossible" and gap.theorem == answer.theorem
+    assert gap.target_value < 1e-12 < 1e-3 < gap.source_value
+    assert gap.gap > 1e-3
+
+
+@pytest.mark.parametrize("target", ["retnet"])
+def test_fitted_weights_do_not_outgrow_theorem_n(target):
+    gap = uh.can("attention", target).witness()
+    assert abs(gap.source_value - 3) < 1e-6
+    assert gap.target_value < FACTS[target].growth + 0.05
+    assert gap.gap > 0.5
+
+
+def test_rwkv7_outgrows_it_by_a_term_of_the_last_tokens_alone():
+    layer = uh.RWKV7.init(d_in=3, d_out=3, heads=1, d_k=3, d_v=3, rank=1, key=jax.random.key(0))
+    layer = jax.tree.map(lambda leaf: np.asarray(leaf, float), layer)
+    bonus = jax.tree.map(np.asarray, layer.__class__(**{**vars(layer), "r_k": np.ones((1, 3))}))
+
+    def run(xs):
+        return run_wide(bonus, xs)
+
+    assert abs(growth_exponent(run, 3) - 3) < 1e-6
+    assert growth_exponent(run, 3, local=True) < 0.05
+
+
+@pytest.mark.parametrize("source", ["attention", "gated_rnn", "delta_rule"])
+def test_the_degree_of_a_source_is_that_of_its_growth(source):
+    given = example_of(source)
+    degree = round(growth_exponent(lambda xs: run_source(given, xs), 3))
+    assert degree == {"attention": 3, "gated_rnn": 4, "delta_rule": 13}[source]
+    values = [
+        degree_combination(3, order).value(lambda xs: run_source(given, xs))
+        for order in (degree - 1, degree)
+    ]
+    assert values[1] < 1e-12 < 1e-5 < values[0]
+
+
+def test_what_is_read_is_bounded_if_writing_forgets():
+    keys = jax.random.split(jax.random.key(1), 4)
+    sizes = {"d_in": 3, "d_out": 3}
+    heads = {"heads": 2, "d_k": 3, "d_v": 3}
+    layers = [
+        uh.DeltaNet.init(**sizes, **heads, key=keys[0]),
+        uh.RGLRU.init(**sizes, inner=8, key=keys[2]),
+        uh.MinGRU.init(**sizes, hidden=8, key=keys[3]),
+    ]
+    assert all(compare_constant(layer).target_value < 0.1 for layer in layers)
+    # Without the coupling nothing is forgotten: the ratio is attention's.
+    free = uh.compile(example_of("attention"), "falcon_h1").layer.layers[0]
+    assert abs(compare_constant(free).target_value - 1) < 1e-9
+
+
+def test_pieces_and_scales():
+    inside, outside = compare_pieces()
+    assert inside.gap < 1e-12
+    assert abs(outside.target_value - outside.source_value) < 1e-5 < outside.source_value
+    assert 0.9 < compare_scales().gap <= 1
+
+
+def test_two_min_gru_layers_come_near_with_order_two():
+    given = example_of("gradient_step")
+    errors = [pair_error(given, digits=digits) for digits in (3, 4)]
+    assert abs(np.log10(errors[0] / errors[1]) - 2) < 0.05 and errors[1] < 1e-5
+    answers = [uh.can("gradient_step", name).answer for name in ("min_gru", "min_gru_2")]
+    assert answers == ["impossible", "limit"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("deltanet", "gated_deltanet"),
+        ("deltanet", "kda"),
+        ("lru", "lru_in_out"),
+        ("dense_gated_rnn", "gated_rnn"),
+        ("side_gated_rnn", "mamba"),
+    ],
+)
+def test_embeddings_are_exact(source, target):
+    answer = uh.can(source, target)
+    assert answer.answer == "exact" and answer.error < 1e-13
+
+
+def test_retnet_holds_another_decay_for_a_few_tokens():
+    answer = uh.can("attention_with_decay", "retnet")
+    assert (answer.answer, answer.length) == ("limit", 4)
+    assert answer.error < 1e-6
+    assert uh.can("attention_with_decay", "lightning").error is None
+
+
+def test_layers_stand_for_their_kinds():
+    given = uh.LinearAttention(*np.random.default_rng(3).normal(size=(3, 2, 2)))
+    sizes = {"d_in": 2, "d_out": 2, "key": jax.random.key(0)}
+    gru = uh.MinGRU.init(**sizes, hidden=4)
+    assert uh.can(given, gru).theorem == "swap"
+    assert uh.can(given, uh.Stack(None, [gru, gru], None)).target == "min_gru_2"
+    mixer = uh.Mamba2.init(**sizes, heads=1, d_k=2, d_v=2, normed=False)
+    assert uh.can(given, mixer).answer == "exact"
+    relu = uh.LRUInOutMLP.init(**sizes, hidden=3)
+    assert uh.can(given, relu).theorem == "piecewise"
+    # Attention that is a linear recurrence has the symmetry, so no theorem speaks against it.
+    head = uh.attention_from_linear_rnn(np.array([1.0, 1.0]))
+    assert uh.can(head, "min_gru").answer == "open"
+    turning = example_of("dense_gated_rnn")
+    rotation = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 0.5]])
+    turned = uh.DenseGatedRNN(**{**vars(turning), "A": rotation})
+    assert uh.can(turned, "gated_rnn").answer == "open"
+
+
+def test_bad_input_is_one_line(unhooked):
+    with refused("Unknown source 'softmax' … attention"):
+        uh.can("softmax", "gru")
+    with refused("Unknown target 'mamba9' … min_gru_2"):
+        uh.can("attention", "mamba9")
+    with refused("as source, not a int"):
+        uh.can(3, "gru")
+    with refused("as source, not a GRU"):
+        uh.can(uh.GRU.init(d_in=2, hidden=2, key=jax.random.key(0)), "gru")
+    with refused("can knows no target that is a LinearAttention; use a name"):
+        uh.can("attention", example_of("attention"))
+
+
+def test_every_target_has_facts():
+    assert [name for name in TARGETS if name not in FACTS] == []
+    assert facts_of("a new one").title == "a new one"
