@@ -5,7 +5,7 @@ from functools import partial
 from underhood.constructions.target import Target
 from underhood.constructions.targets import decayed_attention, gated_rnn, gru, lru, lstm, mamba
 from underhood.constructions.targets.lru_in_out_mlp import build_mlp, reasons_against_mlp
-from underhood.constructions.targets.modern import linear, selective
+from underhood.constructions.targets.modern import coupled, jamba, linear, selective
 from underhood.constructions.targets.modern.impossible import refuse_min_gru, swap_symmetry
 
 LINEARISED = ("form", "order", "epsilon")
@@ -55,5 +55,15 @@ TARGETS = {
             ("mlstm", linear.build_mlstm, linear.reasons_against_another_order),
         )
     },
+    "jamba": Target(
+        jamba.build_jamba, (1,), takes=SMALL_SIGNALS, reasons_against=jamba.reasons_against_jamba
+    ),
+    "rg_lru": Target(coupled.build_rg_lru, (1,), takes=SMALL_SIGNALS),
+    "hgrn2": Target(
+        coupled.build_hgrn2,
+        (1,),
+        takes=SMALL_SIGNALS,
+        reasons_against=coupled.reasons_against_hgrn2,
+    ),
     "min_gru": Target(refuse_min_gru, (1,), takes=(), reasons_against=swap_symmetry),
 }

@@ -165,7 +165,7 @@ def build_lightning(plan: Blueprint) -> Construction:
     limit = small_signal(plan, 1)
     heads = COPIES * len(slices)
     decays = lightning_decays(heads, 79, 80).reshape(COPIES, len(slices))
-    slices = repeated(slices, decays, plan.length)
+    slices = repeated(slices, decays, plan.length, plan.dtype)
     layer = Lightning(
         W_q=limit.epsilon * slices.Q,
         W_k=limit.epsilon * slices.K,
