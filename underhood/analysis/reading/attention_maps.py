@@ -25,7 +25,6 @@ from jaxtyping import Array, Float
 
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput
-from underhood.layers.base.foreign import as_layer
 from underhood.layers import (
     MLSTM,
     RGLRU,
@@ -39,6 +38,7 @@ from underhood.layers import (
     MultiHead,
     SideGatedRNN,
 )
+from underhood.layers.base.foreign import as_layer
 from underhood.layers.modern.core import decay_products, memory_map
 from underhood.layers.modern.mixer import Mixer
 from underhood.layers.modern.parts import convolve
