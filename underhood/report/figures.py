@@ -33,6 +33,7 @@ FIGURES: dict[str, Callable[[curves.Arrays, Json], Charts]] = {
     "identifiability": curves.shares_charts,
     "recall_memory": frontier.frontier_charts,
     "weight_decay": weights.readings_charts,
+    "architectures2026": frontier.closeness_charts,
 }
 CAPTIONS = {
     name: caption["text"]
