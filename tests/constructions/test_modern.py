@@ -162,6 +162,16 @@ def test_the_first_token_of_an_rg_lru():
     assert np.max(np.abs(first - expected)) > np.max(np.abs(expected))
 
 
+def test_fixed_decays_serve_the_decays_that_they_add_up_to():
+    """RetNet's first head has the decay 31/32; sums of its decays make others near 1."""
+    for decay in (31 / 32, 0.98):
+        built = uh.compile(source(6, decay=np.full(4, decay)), "retnet")
+        assert built.error(key=KEY, length=32, sequences=2) < 1e-9
+    for target in ("retnet", "lightning"):
+        with refused("do not add up to a decay of 0.5"):
+            uh.compile(source(6, decay=np.full(4, 0.5)), target)
+
+
 def test_refusals_say_why():
     with refused("min_gru is not possible … change places … even in a limit"):
         uh.compile(source(), "min_gru")
@@ -172,7 +182,7 @@ def test_refusals_say_why():
     with refused("RWKV-7's decays lie between … 0.5"):
         uh.compile(source(decay=np.full(4, 0.5)), "rwkv7")
     rnn = uh.GatedRNN.init(d_in=2, hidden=3, gated=3, d_out=2, key=KEY)
-    with refused("A gated RNN has an output gate"):
+    with refused("A gated RNN multiplies two sums … uh.decompile(rnn).attention"):
         uh.compile(rnn, "mamba2")
 
 

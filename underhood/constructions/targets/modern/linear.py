@@ -14,7 +14,7 @@ import numpy as np
 
 from underhood.constructions.construction import Construction
 from underhood.constructions.target import Blueprint
-from underhood.constructions.targets.modern.selective import SILU_ONE
+from underhood.constructions.targets.modern.selective import SILU_ONE, reasons_against_unfitted
 from underhood.constructions.targets.modern.slices import (
     centred_values,
     log_rate,
@@ -35,6 +35,11 @@ SOFT_CAP = 15.0
 
 def reasons_against_another_order(plan: Blueprint) -> list[str]:
     return [] if plan.order in (None, 2) else [f"Its order is 2, not {plan.order}."]
+
+
+def reasons_against_retnet(plan: Blueprint) -> list[str]:
+    reasons = reasons_against_another_order(plan)
+    return reasons + reasons_against_unfitted(plan, retention_decays, RETNET_COPIES)
 
 
 def reasons_against_rwkv7(plan: Blueprint) -> list[str]:

@@ -129,19 +129,27 @@ def repeated(slices: Slices, decays: np.ndarray, length: int, dtype: np.dtype) -
     dtype   of the layer: the decays are rounded to it, and large c_a amplify its rounding
     """
     copies = len(decays)
-    lags = np.arange(length)
     decays = decays.astype(dtype).astype(float)
-    # Rounding adds eps·|c|, so it is part of what is minimised.
-    price = float(np.finfo(dtype).eps) * np.eye(copies)
     outs = []
     for number, decay in enumerate(slices.decay):
-        powers = decays[:, number] ** lags[:, None]
-        asked = np.concatenate([decay**lags, np.zeros(copies)])
-        weights = np.linalg.lstsq(np.concatenate([powers, price]), asked, rcond=1e-16)[0]
+        weights = fit_decay(decay, decays[:, number], length, dtype)[0]
         outs.append(slices.out[:, number, None] * weights[None, :, None])
     out = np.stack(outs, axis=2).reshape(len(slices.out), copies * len(slices), -1)
     V, K, Q = (np.tile(part, (copies, 1, 1)) for part in (slices.V, slices.K, slices.Q))
     return Slices(V, K, Q, decays.ravel(), out)
+
+
+def fit_decay(
+    decay: float, decays: np.ndarray, length: int, dtype: np.dtype
+) -> tuple[np.ndarray, float]:
+    """Return weights c with Σ_a c_a γ_a^τ = λ^τ for τ < length, and the largest difference."""
+    lags = np.arange(length)
+    powers = decays ** lags[:, None]
+    # Rounding adds eps·|c|, so it is part of what is minimised.
+    price = float(np.finfo(dtype).eps) * np.eye(len(decays))
+    asked = np.concatenate([decay**lags, np.zeros(len(decays))])
+    weights = np.linalg.lstsq(np.concatenate([powers, price]), asked, rcond=1e-16)[0]
+    return weights, float(np.max(np.abs(powers @ weights - decay**lags)))
 
 
 def log_rate(decay: np.ndarray) -> np.ndarray:
