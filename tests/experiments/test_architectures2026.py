@@ -67,7 +67,7 @@ def test_it_trains_scores_draws_and_resumes(tmp_path):
     path = tmp_path / "architectures2026" / "result.json"
     first = json.loads(path.read_text())
     assert first["verdict"] == "not judged"
-    assert {row["architecture"] for row in first["rows"]} == set(experiment.SMOKE)
+    assert {row["architecture"] for row in first["rows"]} == set(experiment.SMOKE_LAYERS)
     assert len(first["rows"]) == 2
     assert all(0 <= row["score"] <= 1 and row["of today"] for row in first["rows"])
     assert (path.parent / "figure.svg").stat().st_size > 5_000

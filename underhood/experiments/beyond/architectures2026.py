@@ -38,7 +38,7 @@ from underhood.results.verdicts import NOT_JUDGED
 from underhood.tasks import Task
 from underhood.training.ensemble import StudentMaker
 
-SEEDS, SCORE_KEY, BOOTSTRAPS = 4, 730, 2_000
+MODERN_SEEDS, SCORE_KEY, BOOTSTRAPS = 4, 730, 2_000
 # A correlation over fewer architectures than this says nothing.
 FEWEST = 6
 TASKS = ("teacher-student", "regression")
@@ -84,7 +84,7 @@ MODERN = {
     "minGRU": channels_of_width(layers.MinGRU, "hidden"),
 }
 # At smoke scale one student of one layer, and none of the paper's.
-SMOKE = ("minGRU",)
+SMOKE_LAYERS = ("minGRU",)
 
 
 def modern_architecture(name: str) -> Architecture:
@@ -122,8 +122,9 @@ def plans_of(scale: str) -> dict[str, list[ComparisonPlan]]:
     for task, plan in zip(TASKS, (plan_figure4a(scale), plan_figure4b(scale)), strict=True):
         fields = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
         modern = ModernPlan(
-            **fields | {"name": f"{plan.name}_2026", "seeds": 1 if scale == "smoke" else SEEDS},
-            chosen=SMOKE if scale == "smoke" else tuple(MODERN),
+            **fields
+            | {"name": f"{plan.name}_2026", "seeds": 1 if scale == "smoke" else MODERN_SEEDS},
+            chosen=SMOKE_LAYERS if scale == "smoke" else tuple(MODERN),
         )
         # The runs of figure4 are read, if they are there.
         plans[task] = [modern] if scale == "smoke" else [modern, PaperPlan(**fields)]
@@ -148,20 +149,20 @@ def reproduce_architectures2026(setting: Setting) -> Outcome:
     rows: list[Json] = []
     for task, place, comparison in setting.part(0.8, 1).over(students):
         student = comparison.students[place]
-        if student.seed < SEEDS:
+        if student.seed < MODERN_SEEDS:
             model = [model for run in comparison.runs for model in run.models][place]
             rows.append(student_row(task, comparison, place, model))
     seeds = min(comparison.seeds for each in comparisons.values() for comparison in each)
     step = plans["regression"][0].task.validation().best_loss
     return Outcome(
-        numbers=judge_closeness(rows, min(seeds, SEEDS), step),
+        numbers=judge_closeness(rows, min(seeds, MODERN_SEEDS), step),
         rows=rows,
         notes=[
             "Scores are attention_score on the task's tokens. Correlations are over "
             "architectures, by medians over seeds; their error is the spread of "
             f"{BOOTSTRAPS:,} bootstrap samples of architectures and seeds."
         ],
-        seeds=range(min(seeds, SEEDS)),
+        seeds=range(min(seeds, MODERN_SEEDS)),
         steps=plans["regression"][0].recipe.steps,
         arrays=arrays_of_rows(rows) | {"gradient_step": np.array(step)},
         runs=[run for each in comparisons.values() for both in each for run in both.runs],
@@ -189,7 +190,7 @@ def student_row(task: str, comparison: Comparison, place: int, model: Layer) -> 
     }
 
 
-def table_of(rows: list[Json], task: str, name: str) -> dict[str, np.ndarray]:
+def by_architecture(rows: list[Json], task: str, name: str) -> dict[str, np.ndarray]:
     """Return a number of the students of a task, by architecture."""
     names = dict.fromkeys(row["architecture"] for row in rows if row["task"] == task)
     return {
@@ -232,20 +233,22 @@ def bootstrap_correlations(
 
 def judge_closeness(rows: list[Json], seeds: int, step: float) -> list[Number]:
     """Judge whether scores, and losses on the teacher, predict the loss in context."""
-    learning = table_of(rows, "regression", "validation")
+    learning = by_architecture(rows, "regression", "validation")
     numbers = [shown("one gradient step", step, seeds=1)]
     rule = "rank correlation of score and loss < 0 in 95 % of bootstrap samples"
     title = "closeness to attention and in-context loss, all layers"
     if len(learning) < FEWEST:
         nothing = judged(title, None, rule, NOT_JUDGED, paper=None, seeds=seeds)
         return [*numbers, ours(nothing)]
-    value, drawn = bootstrap_correlations(table_of(rows, "regression", "score"), learning)
+    value, drawn = bootstrap_correlations(by_architecture(rows, "regression", "score"), learning)
     below = float(np.mean(drawn < 0))
     numbers += [
         ours(judged(title, value, rule, below >= 0.95, paper=None, seeds=seeds)),
         shown("its bootstrap error", float(np.std(drawn)), seeds=seeds),
     ]
-    value, drawn = bootstrap_correlations(table_of(rows, "teacher-student", "loss"), learning)
+    value, drawn = bootstrap_correlations(
+        by_architecture(rows, "teacher-student", "loss"), learning
+    )
     rule, title = (
         f"rank correlation ≥ {HIGH:g}",
         "loss on a teacher and in-context loss, all layers",
