@@ -48,8 +48,8 @@ def import_torch() -> ModuleType:
 def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may not be installed
     """Return the layer with the weights of a PyTorch module, as NumPy arrays.
 
-    module  nn.LSTM, nn.GRU, nn.Linear, nn.Sequential of them, a MambaMixer of transformers, or what
-            `to_torch` made
+    module  nn.LSTM, nn.GRU, nn.Linear, nn.Sequential of them, a MambaMixer or another mixer of
+            transformers (`modern_modules.py`), or what `to_torch` made
 
     Layers take one sequence [time, d]. Dropout counts as it does outside training: not at all.
     """
