@@ -46,7 +46,7 @@ class Network:
 # The errors of the layers of today are on their own page, modern.md.
 ELSEWHERE = {
     *("falcon_h1", "mamba2", "gated_deltanet", "deltanet", "kda", "lightning", "gla"),
-    *("retnet", "rwkv6", "rwkv7", "mlstm", "min_gru"),
+    *("retnet", "rwkv6", "rwkv7", "mlstm", "min_gru", "jamba", "rg_lru", "hgrn2"),
 }
 NETWORKS = (
     Network("attention", "gated_rnn"),

@@ -132,6 +132,7 @@ def stack(rng):
 
 
 HEADS = {"d_in": 3, "d_out": 2, "heads": 2, "d_k": 4, "d_v": 5}
+BLOCK = {"d_in": 3, "d_out": 2, "inner": 4, "state": 3, "rank": 2, "width": 3}
 SHORT = HEADS | {"width": 3}
 
 
@@ -203,6 +204,7 @@ CASES = {
         10,
     ),
     "RG-LRU": Case(modern(uh.RGLRU, **{"d_in": 3, "d_out": 2, "inner": 5, "width": 3}), 2, 5, 5),
+    "Jamba block": Case(modern(uh.JambaBlock, {"A_log": (-2, 1)}, **BLOCK, eps=0.1), 2, 12, 4),
     "minGRU": Case(modern(uh.MinGRU, **{"d_in": 3, "d_out": 2, "hidden": 5}), 2, 5, 5),
 }
 D_IN = 3

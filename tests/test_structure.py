@@ -46,7 +46,7 @@ PUBLIC = sorted(
         *("compile", "Construction", "Role", "ImpossibleConstruction", "can", "AtlasAnswer"),
         *("attention_from_linear_rnn", "tasks", "recall", "train", "Recipe", "Adam", "Cosine"),
         *("Run", "Mamba2", "DeltaNet", "GatedDeltaNet", "KDA", "GLA", "RetNet", "Lightning"),
-        *("HGRN2", "RWKV6", "RWKV7", "MLSTM", "RGLRU", "MinGRU"),
+        *("HGRN2", "RWKV6", "RWKV7", "MLSTM", "RGLRU", "MinGRU", "JambaBlock"),
         *("fit", "Fit"),
         *("sweep", "Study", "decompile", "Decompilation", "Certificate", "roles"),
         *("prune", "Pruned", "merge", "Merged", "polish", "Polished", "reduce", "Reduced"),

@@ -25,7 +25,7 @@ _NAMES = {
     "layers": """GRU LRU LSTM Affine DenseGatedRNN GatedRNN Layer LinearAttention LRUInOut
         LRUInOutMLP Mamba MambaBlock MultiHead SideGatedRNN Stack linear_recurrence load save
         stream Mamba2 DeltaNet GatedDeltaNet KDA GLA RetNet Lightning HGRN2 RWKV6 RWKV7 MLSTM
-        RGLRU MinGRU""",
+        RGLRU MinGRU JambaBlock""",
     "sweeps": "Study sweep",
     "training": "Adam Cosine Fit Recipe Run fit train",
 }

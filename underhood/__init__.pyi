@@ -62,6 +62,7 @@ from underhood.layers import (
     DenseGatedRNN as DenseGatedRNN,
     GatedDeltaNet as GatedDeltaNet,
     GatedRNN as GatedRNN,
+    JambaBlock as JambaBlock,
     Layer as Layer,
     Lightning as Lightning,
     LinearAttention as LinearAttention,

@@ -340,3 +340,34 @@ def test_inspect_shows_arrays_roles_and_pictures_and_list_every_experiment(folde
     assert facts["roles"][0] == ["memory", "kv[0,0]"]
     printed = shown(capsys, "list")
     assert all(name in printed for name in ("table3", "lstm_weights", "reverse"))
+
+
+def test_inspect_shows_attention_maps_of_a_layer(folder, capsys) -> None:
+    shown(capsys, "compile", "good.safetensors", "--target", "kda", "-o", "kda.safetensors")
+    printed = shown(capsys, "inspect", "kda.safetensors", "--map", "--length", "5")
+    assert "map 0  5×5" in printed and "KDA" in printed and "convolution, norm" in printed
+    facts = json.loads(shown(capsys, "inspect", "good.safetensors", "--map", "--json"))
+    assert np.array_equal(facts["values"], np.tril(facts["values"]))
+    # The tokens of a file: attention's own map is q·k.
+    xs = np.random.default_rng(0).normal(size=(4, 3))
+    np.savetxt("tokens.txt", xs)
+    given = ["inspect", "good.safetensors", "--map", "--tokens", "tokens.txt"]
+    values = json.loads(shown(capsys, *given, "--json"))["values"]
+    source = safetensors.numpy.load_file("good.safetensors")
+    scores = np.tril((xs @ source["W_Q"].T) @ (xs @ source["W_K"].T).T)
+    assert np.allclose(values, scores[None], rtol=1e-12)
+    for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        shown(capsys, *given, "--output", f"maps.{kind}")
+        assert Path(f"maps.{kind}").read_bytes().startswith(start)
+    for words, line in {
+        "--map --output maps.png": "exists; add --force",
+        "--map --output maps.bmp": "must end in .pdf, .svg, .png",
+        "--map --layer 2": "--layer is 2, and this LinearAttention is no stack",
+        "--map --length 0": "--length is 0; give a number",
+        "--output other.png": "belong to --map",
+    }.items():
+        assert main(["inspect", "good.safetensors", *words.split()]) == 2
+        assert line in capsys.readouterr().err
+    np.savetxt("short.txt", xs[:, :2])
+    assert main([*given[:-1], "short.txt"]) == 2
+    assert "short.txt has 2 numbers a line; give 3" in capsys.readouterr().err

@@ -265,6 +265,26 @@ def rg_lru_start(layer):
     return [jnp.zeros(inner)] * width, jnp.zeros(inner), jnp.ones(())
 
 
+def jamba_block(layer, state, x):
+    """Mamba's block with a norm on each of δ, B and C."""
+    window, h = state
+    window = [*window[1:], layer.W_in_u @ x]
+    u = silu(convolved(layer.conv, window) + layer.b_conv)
+    step = rms(layer.W_x_dt @ u, layer.norm_dt, layer.eps)
+    B, C = (
+        rms(layer.W_x_B @ u, layer.norm_B, layer.eps),
+        rms(layer.W_x_C @ u, layer.norm_C, layer.eps),
+    )
+    delta = softplus(layer.W_dt @ step + layer.b_dt)
+    h = jnp.exp(-delta[:, None] * jnp.exp(layer.A_log)) * h + jnp.outer(delta * u, B)
+    return (window, h), layer.W_out @ ((h @ C + layer.D * u) * silu(layer.W_in_z @ x))
+
+
+def jamba_start(layer):
+    width, inner = layer.conv.shape
+    return [jnp.zeros(inner)] * width, jnp.zeros(layer.A_log.shape)
+
+
 def min_gru(layer, h, x):
     """h ← (1 − z)⊙h + z⊙g(W_h x)."""
     z, candidate = sigmoid(layer.W_z @ x), layer.W_h @ x
@@ -294,5 +314,6 @@ MODERN = {
     uh.RWKV7: with_window(rwkv7, lambda layer: 1),
     uh.MLSTM: (mlstm_start, mlstm),
     uh.RGLRU: (rg_lru_start, rg_lru),
+    uh.JambaBlock: (jamba_start, jamba_block),
     uh.MinGRU: (lambda layer: jnp.zeros(len(layer.W_z)), min_gru),
 }

@@ -39,6 +39,7 @@ LAYERS = {
     **{kind.__name__: kind.init(**HEADS, key=jax.random.key(0)) for kind in MODERN},
     "RGLRU": uh.RGLRU.init(d_in=2, d_out=2, inner=3, key=jax.random.key(0)),
     "MinGRU": uh.MinGRU.init(d_in=2, d_out=2, hidden=3, key=jax.random.key(0)),
+    "JambaBlock": uh.JambaBlock.init(d_in=2, d_out=2, inner=3, key=jax.random.key(0)),
     "a decay of exactly 1": eqx.tree_at(
         lambda layer: layer.A_log,
         uh.Mamba2.init(**HEADS, key=jax.random.key(0)),

@@ -115,6 +115,12 @@ INITS = {
         """W_x W_y [5 3], b_x b_y b_conv b_i b_r Lambda [5], conv [6 5], W_i W_r [5 5],
         W_out [2 5], b_out [2]""",
     ),
+    "Jamba block": (
+        uh.JambaBlock,
+        {"d_in": 3, "d_out": 2, "inner": 5, "state": 4, "width": 6, "rank": 7},
+        """W_in_u W_in_z [5 3], conv [6 5], b_conv b_dt D [5], W_x_dt [7 5], W_x_B W_x_C [4 5],
+        norm_dt [7], norm_B norm_C [4], W_dt [5 7], A_log [5 4], W_out [2 5]""",
+    ),
     "minGRU": (uh.MinGRU, SIZES, "W_z W_h [5 3], W_out [2 5]"),
     "stack": (
         uh.Stack,
@@ -163,6 +169,7 @@ NOT_RANDOM = {
         *("w_0", "a_0", "k_k", "k_a", "r_k", "norm", "b_norm"),
     ],
     "mLSTM": ["b_i", "b_f", "norm"],
+    "Jamba block": ["b_conv", "A_log", "D", "norm_dt", "norm_B", "norm_C"],
     "RG-LRU": ["b_x", "b_y", "b_conv", "b_i", "b_r", "b_out"],
 }
 

@@ -5,6 +5,7 @@ nn.Linear          Affine
 nn.Sequential      a Stack: a Linear or none, then LSTMs and GRUs, then a Linear or none. An nn.LSTM
                    passes on its outputs, not the tuple that it returns in PyTorch
 MambaMixer         MambaBlock, which may stand in a stack; it needs transformers
+mixers of today    `modern_modules.py`: Mamba-2, gated DeltaNet, KDA, RG-LRU, mLSTM and others
 others of ours     `torch_layers.py`: gated RNNs, side-gated RNNs, LRUs, and stacks of them
 
 PyTorch is imported when one of the two is called.
@@ -19,6 +20,7 @@ import numpy as np
 
 from underhood.bridges.mamba_mixers import check_mixer, is_mixer, mixer_with
 from underhood.bridges.mamba_names import block_of, is_block_stack, squared
+from underhood.bridges.modern_modules import is_modern, layer_of_modern
 from underhood.bridges.state_dicts import Imported, from_state_dict, to_state_dict
 from underhood.bridges.weight_files import read_weights
 from underhood.common.decay import decay_from_nu
@@ -46,8 +48,8 @@ def import_torch() -> ModuleType:
 def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may not be installed
     """Return the layer with the weights of a PyTorch module, as NumPy arrays.
 
-    module  nn.LSTM, nn.GRU, nn.Linear, nn.Sequential of them, a MambaMixer of transformers, or what
-            `to_torch` made
+    module  nn.LSTM, nn.GRU, nn.Linear, nn.Sequential of them, a MambaMixer or another mixer of
+            transformers (`modern_modules.py`), or what `to_torch` made
 
     Layers take one sequence [time, d]. Dropout counts as it does outside training: not at all.
     """
@@ -60,6 +62,8 @@ def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may no
     if is_mixer(module):
         check_mixer(module)
         return from_state_dict(module.state_dict(), "hf.Mamba")
+    if is_modern(module):
+        return layer_of_modern(module)
     if isinstance(module, ours.RecurrentModule):
         return layer_of_module(module)
     if isinstance(module, nn.Sequential):

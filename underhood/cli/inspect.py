@@ -1,10 +1,22 @@
-"""underhood inspect: what is in a file of weights."""
+"""underhood inspect: what is in a file of weights, and how its layer mixes tokens."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import tyro
+
+from underhood.cli.arguments import Maybe, check_writable
+from underhood.common.errors import BadInput
+
+if TYPE_CHECKING:
+    from underhood.analysis import AttentionMap
+    from underhood.layers import Layer
+
+# More maps than this are not printed in the terminal.
+PRINTED_MAPS = 8
 
 
 @dataclass(frozen=True)
@@ -15,13 +27,32 @@ class Inspect:
     """Draw the matrices."""
     json: bool = False
     """Print the facts as JSON."""
+    map: bool = False
+    """Show the attention maps of the layer on one sequence instead; of a stack, of one layer."""
+    tokens: Maybe[Path] = None
+    """With --map: a text file with the sequence, a token per line, numbers parted by spaces.
+    Random tokens if left out."""
+    length: int = 16
+    """With --map: how many random tokens."""
+    seed: int = 0
+    """With --map: of the random tokens."""
+    layer: int = 0
+    """With --map: which layer of a stack, from 0."""
+    output: Maybe[Path] = None
+    """With --map: write a picture, as .png, .svg or .pdf, instead of printing."""
+    force: bool = False
+    """Replace the output if it exists."""
 
     def run(self) -> int:
         from underhood.cli.printing import fact_rows, show
         from underhood.layers import files
 
+        if not self.map and (self.output or self.tokens):
+            raise BadInput("--output and --tokens belong to --map; add it.")
         contents = files.read(self.file)
         layer, facts = contents.layer, files.layer_facts(contents)
+        if self.map:
+            return self.show_map(layer)
         arrays = files.named_arrays(layer)
         if self.json:
             shapes = {name: list(array.shape) for name, array in arrays}
@@ -31,3 +62,67 @@ class Inspect:
         tables = (files.array_rows(layer), files.role_rows(contents.roles))
         show(fact_rows(facts), *tables, matrices=drawn if self.pictures else [])
         return 0
+
+    def show_map(self, layer: "Layer") -> int:
+        """Print the maps, or write a picture of them."""
+        from underhood.cli.printing import fact_rows, show
+
+        if self.output is not None:
+            check_writable(self.output, replace=self.force)
+        mapped, kind = mapped_layer(layer, self.sequence(layer.d_in), self.layer)
+        facts = {
+            "layer": kind,
+            "maps": len(mapped.maps),
+            "tokens": mapped.maps.shape[1],
+            "outside the maps": ", ".join(mapped.outside) or "nothing",
+        }
+        if self.json:
+            print(json.dumps({**facts, "values": mapped.maps.tolist()}))
+            return 0
+        if self.output is None:
+            named = [(f"map {place}", A) for place, A in enumerate(mapped.maps[:PRINTED_MAPS])]
+            show(fact_rows(facts), matrices=named)
+            return 0
+        from underhood.report.drawing import draw_maps
+
+        draw_maps(self.output, mapped.maps, f"{kind}, {len(mapped.maps)} attention maps")
+        print(f"wrote {self.output}: {len(mapped.maps)} maps of {mapped.maps.shape[1]} tokens")
+        return 0
+
+    def sequence(self, d_in: int) -> np.ndarray:
+        """Return the tokens of the file, or random ones."""
+        if self.tokens is None:
+            if not 1 <= self.length <= 1024:
+                raise BadInput(f"--length is {self.length}; give a number from 1 to 1024.")
+            return np.random.default_rng(self.seed).normal(size=(self.length, d_in))
+        try:
+            tokens = np.loadtxt(self.tokens, delimiter=None, ndmin=2)
+        except ValueError as error:
+            raise BadInput(f"{self.tokens} holds no rows of numbers: {error}") from None
+        if not tokens.size or tokens.shape[1] != d_in:
+            wanted = f"{d_in} number{'s' * (d_in != 1)} a line"
+            raise BadInput(f"{self.tokens} has {tokens.shape[1]} numbers a line; give {wanted}.")
+        return tokens
+
+
+def mapped_layer(layer: "Layer", xs: np.ndarray, place: int) -> tuple["AttentionMap", str]:
+    """Return the maps of a layer, or of one layer of a stack, and the name of its kind."""
+    import jax
+
+    from underhood.analysis import attention_map
+    from underhood.layers import Stack
+
+    if isinstance(layer, Stack):
+        if not 0 <= place < len(layer.layers):
+            raise BadInput(
+                f"--layer is {place}; this stack has the layers 0 to {len(layer.layers) - 1}."
+            )
+        with jax.enable_x64(True):
+            below = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf, float), layer)
+            xs = xs if below.embed is None else below.embed(xs)
+            for part in below.layers[:place]:
+                xs = part(xs)
+        layer = layer.layers[place]
+    elif place:
+        raise BadInput(f"--layer is {place}, and this {type(layer).__name__} is no stack.")
+    return attention_map(layer, np.asarray(xs)), type(layer).__name__

@@ -125,15 +125,17 @@ class Blueprint:
         self,
         epsilon_for: Callable[[int, float], float],
         neurons_at: Callable[[int], int] | None = None,
+        default: int | None = None,
     ) -> Product:
         """Choose order and ε, unless given; a higher order than the default gains hardly anything.
 
         epsilon_for  the best ε at an order and eps
         neurons_at   the network's size at an order, if it grows too large at high ones
+        default      the order to begin with; None: 3 in float64, 4 in float32
         """
         order = self.order
         if order is None:
-            order = 3 if self.dtype == np.float64 else 4
+            order = default or (3 if self.dtype == np.float64 else 4)
             while order > 1 and neurons_at is not None and neurons_at(order) > SENSIBLE_NEURONS:
                 order -= 1
         epsilon = epsilon_for(order, self.eps) if self.epsilon is None else self.epsilon

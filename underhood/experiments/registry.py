@@ -4,10 +4,16 @@ Its claim is a record in `results/claims.toml`, its figure a line in `report/fig
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from underhood.common.errors import BadInput
-from underhood.experiments.beyond import atlas, identifiability, recall_memory, weight_decay
+from underhood.experiments.beyond import (
+    architectures2026,
+    atlas,
+    identifiability,
+    recall_memory,
+    weight_decay,
+)
 from underhood.experiments.paper import (
     figure2,
     figure3,
@@ -32,6 +38,8 @@ SCALES = ("smoke", "quick", "paper")
 class Experiment:
     """A claim, the function that tests it, and its budget of seconds by scale.
 
+    by_name  whether it runs only if its name is given, and not with `reproduce all`
+
     Budgets are for two cores at smoke and quick scale, and for one H200 at paper scale. A run that
     several experiments share counts for the first. An experiment has no scale without a budget.
     """
@@ -39,6 +47,7 @@ class Experiment:
     claim: str
     run: Callable[[Setting], Outcome]
     budget: dict[str, int]
+    by_name: bool = False
 
 
 SENTENCES = {claim.name: claim.sentence for claim in CLAIMS}
@@ -71,8 +80,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("recall_memory", recall_memory.reproduce_recall_memory, 10, 100, 900),
         ("atlas", atlas.reproduce_atlas, 15, 120, 300),
         ("weight_decay", weight_decay.reproduce_weight_decay, None, None, 900),
+        ("architectures2026", architectures2026.reproduce_architectures2026, 40, 3600, None),
     )
 }
+# Experiments that take longer than three minutes at quick scale run only by name.
+EXPERIMENTS["architectures2026"] = replace(EXPERIMENTS["architectures2026"], by_name=True)
 
 
 def check_scale(names: Iterable[str], scale: str) -> None:
@@ -83,5 +95,9 @@ def check_scale(names: Iterable[str], scale: str) -> None:
 
 
 def at_scale(scale: str) -> list[str]:
-    """Return the experiments that run at a scale."""
-    return [name for name, experiment in EXPERIMENTS.items() if scale in experiment.budget]
+    """Return the experiments that `reproduce all` runs at a scale."""
+    return [
+        name
+        for name, experiment in EXPERIMENTS.items()
+        if scale in experiment.budget and not experiment.by_name
+    ]

@@ -12,6 +12,7 @@ from underhood.layers.lstm import LSTM
 from underhood.layers.mamba import Mamba, MambaBlock
 from underhood.layers.modern.gated_deltanet import KDA, DeltaNet, GatedDeltaNet
 from underhood.layers.modern.gla import GLA, HGRN2, Lightning, RetNet
+from underhood.layers.modern.jamba import JambaBlock
 from underhood.layers.modern.mamba2 import Mamba2
 from underhood.layers.modern.min_gru import MinGRU
 from underhood.layers.modern.mlstm import MLSTM

@@ -32,6 +32,7 @@ from underhood.layers.lstm import LSTM
 from underhood.layers.mamba import Mamba, MambaBlock
 from underhood.layers.modern.gated_deltanet import KDA, DeltaNet, GatedDeltaNet
 from underhood.layers.modern.gla import GLA, HGRN2, Lightning, RetNet
+from underhood.layers.modern.jamba import JambaBlock
 from underhood.layers.modern.mamba2 import Mamba2
 from underhood.layers.modern.min_gru import MinGRU
 from underhood.layers.modern.mlstm import MLSTM
@@ -49,7 +50,7 @@ KINDS: dict[str, type] = {
         (LinearAttention, MultiHead, GatedRNN, SideGatedRNN, DenseGatedRNN, LRU, LRUInOut),
         (LRUInOutMLP, Mamba, MambaBlock, LSTM, GRU, Stack, Affine),
         (Mamba2, DeltaNet, GatedDeltaNet, KDA, GLA, RetNet, Lightning, HGRN2),
-        (RWKV6, RWKV7, MLSTM, RGLRU, MinGRU),
+        (RWKV6, RWKV7, MLSTM, RGLRU, MinGRU, JambaBlock),
     )
     for kind in kinds
 }

@@ -4,6 +4,7 @@ The same figure gives the same bytes: no dates, no random names. Nothing here tr
 """
 
 import io
+import math
 import textwrap
 import warnings
 from collections.abc import Sequence
@@ -12,9 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from underhood.common.errors import BadInput
 from underhood.common.files import Json, write_atomically
 from underhood.report.blocks import WIDTH, draw_pictures, tallest
-from underhood.report.charts import PALETTE, Chart, Figure, Film, Grid, NoFigure, Plot, Series
+from underhood.report.charts import (
+    PALETTE,
+    Chart,
+    Figure,
+    Film,
+    Grid,
+    Matrices,
+    Matrix,
+    NoFigure,
+    Plot,
+    Series,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +52,33 @@ LEGEND, FEW_NAMES = 20, 4
 
 def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
     """Draw a figure in three formats, into a folder that exists; return the files."""
+    paths = [folder / f"figure.{kind}" for kind in FORMATS]
+    for path, contents in zip(paths, printed(figure, title, FORMATS), strict=True):
+        write_atomically(path, contents)
+    return paths
+
+
+def draw_maps(path: Path, maps: np.ndarray, title: str) -> None:
+    """Draw attention maps [maps, time, time] side by side, on one scale of colours.
+
+    path   of a .png, .svg or .pdf file
+    title  stands above the maps
+
+    Rows are times of outputs, columns times of inputs; blue is positive, red negative.
+    """
+    kind = path.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise BadInput(f"The output {path} must end in {', '.join('.' + f for f in FORMATS)}.")
+    panels = tuple(Matrix(f"map {place}", values) for place, values in enumerate(maps))
+    # Few maps fill a row; many are as wide as high.
+    across = len(maps) if len(maps) <= 4 else math.ceil(math.sqrt(len(maps)))
+    chart = Matrices("rows: outputs, columns: inputs", panels, across, together=True)
+    (contents,) = printed(Figure((chart,), ""), title, (kind,))
+    write_atomically(path, contents)
+
+
+def printed(figure: Figure, title: str, kinds: Sequence[str]) -> list[bytes]:
+    """Return a figure as the contents of a file, in every format asked for."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -53,7 +93,7 @@ def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
             # Once for all formats: arranging takes longer than drawing.
             page.draw_without_rendering()
             page.set_layout_engine(None)
-            for kind in FORMATS:
+            for kind in kinds:
                 files.append(io.BytesIO())
                 page.savefig(files[-1], format=kind, dpi=150, metadata=METADATA[kind])
         except Exception as error:
@@ -61,10 +101,7 @@ def draw(folder: Path, figure: Figure, title: str) -> list[Path]:
             raise NoFigure(f"it cannot be drawn ({type(error).__name__}: {error})") from error
         finally:
             plt.close("all")
-    paths = [folder / f"figure.{kind}" for kind in FORMATS]
-    for path, file in zip(paths, files, strict=True):
-        write_atomically(path, file.getvalue())
-    return paths
+    return [file.getvalue() for file in files]
 
 
 def lay_out(figure: Figure, title: str) -> "PrintedPage":

@@ -34,6 +34,7 @@ FIGURES: dict[str, Callable[[curves.Arrays, Json], Charts]] = {
     "recall_memory": frontier.frontier_charts,
     "atlas": frontier.atlas_charts,
     "weight_decay": weights.readings_charts,
+    "architectures2026": frontier.closeness_charts,
 }
 CAPTIONS = {
     name: caption["text"]

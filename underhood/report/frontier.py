@@ -1,12 +1,9 @@
-"""The recall–memory frontier, and the atlas as a grid.
-
-Recall against state, and against the number of pairs; a cell per source and target.
-"""
+"""Layers side by side: recall against state, closeness to attention, and the atlas."""
 
 import numpy as np
 
 from underhood.common.files import Json
-from underhood.report.charts import Axis, Charts, Grid, Plot, Series, Sign
+from underhood.report.charts import Axis, Charts, Grid, Line, Plot, Series, Sign
 from underhood.report.curves import Arrays
 from underhood.results.files import number_text
 
@@ -116,3 +113,31 @@ def cell_of(row: Json) -> Sign:
             f"{row['value of the layer']:.2g} in the layer; gap {row['gap']:.2g}."
         )
     return Sign(ANSWER_SIGNS[answer], ANSWER_COLOURS[answer], " ".join(facts))
+
+
+def closeness_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show architectures2026: loss on regression against the attention score."""
+    rows = [row for row in result["rows"] if row["task"] == "regression"]
+    names = list(dict.fromkeys(row["architecture"] for row in rows))
+    places = range(len(names))
+    scores = [float(np.median(arrays["score"][arrays["architecture"] == p])) for p in places]
+    losses = [arrays["validation"][arrays["architecture"] == p] for p in places]
+    today = [bool(np.max(arrays["of_today"][arrays["architecture"] == p])) for p in places]
+    low, middle, high = np.transpose([np.quantile(each, (0.25, 0.5, 0.75)) for each in losses])
+    order = np.argsort(scores)
+    by_score, by_name = [], []
+    for title, wanted, colour in (("layers of today", True, 1), ("the paper's", False, 2)):
+        chosen = [place for place in order if today[place] == wanted]
+        if not chosen:
+            continue
+        band = middle[chosen], low[chosen], high[chosen]
+        by_score.append(Series(title, np.array(scores)[chosen], *band, "points", colour))
+        ranks = np.flatnonzero([today[place] == wanted for place in order]).astype(float)
+        by_name.append(Series(title, ranks, *band, "points", colour))
+    line = (Line("one gradient step", float(np.ravel(arrays["gradient_step"])[0])),)
+    loss = Axis("validation loss", log=True)
+    named = Axis("architecture, by score", names=tuple(names[place] for place in order))
+    return (
+        Plot("Closeness to attention", Axis("attention score"), loss, tuple(by_score), line),
+        Plot("By name", named, loss, tuple(by_name), line),
+    )

@@ -68,6 +68,36 @@ def test_maps_of_random_layers_with_gates_at_their_ends(kind, time, heads, d_k, 
     assert np.max(np.abs(mapped.outputs - streamed)) < 1e-12 * max(1, np.max(np.abs(streamed)))
 
 
+# Layers with a map per channel; the weights that put their gates at an end.
+CHANNELS = {
+    uh.RGLRU: ("inner", "Lambda", (-700.0, 100.0)),
+    uh.MinGRU: ("hidden", "W_z", (0.0, 1e4)),
+    uh.JambaBlock: ("inner", "A_log", (-np.inf, 6.0)),
+}
+
+
+@settings(max_examples=9)
+@given(
+    kind=st.sampled_from(list(CHANNELS)),
+    time=st.integers(1, 6),
+    size=st.integers(1, 3),
+    end=st.sampled_from([None, 0, 1]),
+    seed=st.integers(0, 99),
+)
+def test_maps_per_channel_with_gates_at_their_ends(kind, time, size, end, seed):
+    name, field, ends = CHANNELS[kind]
+    layer = kind.init(d_in=2, d_out=2, key=jax.random.key(seed), **{name: size})
+    if end is not None:
+        weights = getattr(layer, field)
+        full = weights * ends[end] if kind is uh.MinGRU else jnp.full_like(weights, ends[end])
+        layer = eqx.tree_at(lambda layer: getattr(layer, field), layer, full)
+    xs = jax.random.normal(jax.random.key(seed + 1), (time, 2))
+    mapped = uh.attention_map(layer, xs)
+    assert np.all(np.isfinite(mapped.maps))
+    streamed = uh.stream(layer, xs)
+    assert np.max(np.abs(mapped.outputs - streamed)) < 1e-12 * max(1, np.max(np.abs(streamed)))
+
+
 def test_the_maps_are_the_published_formulas():
     """A = tril(P)(I + tril(diag(β)N, −1))⁻¹ diag(β) for the gated delta rule; and mLSTM's."""
     layer, xs = cases.make("gated DeltaNet"), cases.sequence(20)

@@ -29,6 +29,7 @@ from underhood.layers import (
     MLSTM,
     RGLRU,
     GatedRNN,
+    JambaBlock,
     LinearAttention,
     Mamba,
     Mamba2,
@@ -37,6 +38,7 @@ from underhood.layers import (
     MultiHead,
     SideGatedRNN,
 )
+from underhood.layers.base.foreign import as_layer
 from underhood.layers.modern.core import decay_products, memory_map
 from underhood.layers.modern.mixer import Mixer
 from underhood.layers.modern.parts import convolve
@@ -79,9 +81,11 @@ class Core:
 def attention_map(layer: object, xs: Weight) -> AttentionMap:
     """Return the matrices by which a layer mixes the tokens of one sequence, in float64.
 
-    layer  attention, a gated RNN, Mamba, or a layer of `layers/modern`
+    layer  attention, a gated RNN, Mamba, or a layer of `layers/modern`; or a module of PyTorch or
+           transformers that `from_torch` reads as one of them
     xs     [time, d_in]
     """
+    layer = as_layer(layer)
     if not isinstance(layer, Mapped):
         raise BadInput(refusal(layer))
     layer.check_sequence(xs)
@@ -106,6 +110,7 @@ Mapped = (
     | MLSTM
     | RGLRU
     | MinGRU
+    | JambaBlock
 )
 
 REFUSALS = {
@@ -255,6 +260,18 @@ def _(layer: RGLRU, xs: Float[Array, "time d_in"]) -> Core:
     outside = ("convolution", "gate", "W_out", "b_out")
     return Core(
         layer.core_map(xs), values, outside, lambda mixed: layer.leave(by_output(mixed), xs)
+    )
+
+
+@core_of.register
+def _(layer: JambaBlock, xs: Float[Array, "time d_in"]) -> Core:
+    us = layer.values(xs)
+    outside = ("D x", "convolution", "norms of δ, B and C", "gate", "W_out")
+    return Core(
+        layer.core_map(xs),
+        us.T[..., None],
+        outside,
+        lambda mixed: layer.leave(by_output(mixed), us, xs),
     )
 
 

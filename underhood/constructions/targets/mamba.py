@@ -11,7 +11,7 @@ docs/constructions.md has its other weights, and the two layers for a gated RNN.
 
 import numpy as np
 
-from underhood.constructions.construction import Construction, roles_of
+from underhood.constructions.construction import Construction, Role, roles_of
 from underhood.constructions.sources import gated_rnn
 from underhood.constructions.sources.heads import numerical_rank, read_gated_rnn
 from underhood.constructions.target import Blueprint
@@ -100,6 +100,13 @@ def reasons_against_block(plan: Blueprint) -> list[str]:
 
 def build_block(plan: Blueprint) -> Construction:
     """Return one block after an embedding that appends the 1; it holds x kᵀ whole."""
+    layer, roles = block_of_head(plan)
+    embed = gated_rnn.append_constant(plan.source.d_in)
+    return plan.finish(Stack(embed, [layer], None), roles)
+
+
+def block_of_head(plan: Blueprint) -> tuple[MambaBlock, tuple[Role, ...]]:
+    """Return the block over [x;1], and the roles of its neurons."""
     assert plan.attention is not None
     head, width = plan.attention.heads[0], plan.source.d_in + 1
     U, s, Vt = np.linalg.svd(head.M)
@@ -134,8 +141,7 @@ def build_block(plan: Blueprint) -> Construction:
     )
     channels = [f"{sign}u[{i}]" for sign in "+-" for i in range(len(rows))]
     roles = roles_of("memory", [f"{channel}k[{j}]" for channel in channels for j in range(d_k)])
-    embed = gated_rnn.append_constant(plan.source.d_in)
-    return plan.finish(Stack(embed, [layer], None), roles)
+    return layer, roles
 
 
 def differences(rows: np.ndarray) -> np.ndarray:

@@ -1,18 +1,19 @@
 """All targets by name; a new one is a file beside this one, and an entry here."""
 
-from functools import partial
-
 from underhood.constructions.target import Target
 from underhood.constructions.targets import decayed_attention, gated_rnn, gru, lru, lstm, mamba
 from underhood.constructions.targets.lru_in_out_mlp import build_mlp, reasons_against_mlp
-from underhood.constructions.targets.modern import linear, selective
+from underhood.constructions.targets.modern import coupled, jamba, linear, selective
 from underhood.constructions.targets.modern.impossible import refuse_min_gru, swap_symmetry
 
 LINEARISED = ("form", "order", "epsilon")
 
 # ε alone, or with the order 1 or 2, where the silus may be doubled.
 SMALL_SIGNALS = ("order", "epsilon")
-fixed_decays = partial(partial, selective.reasons_against_fixed_decays)
+TWO_SUMS = (
+    "A gated RNN multiplies two sums over the past, and this layer multiplies one by functions of "
+    "the current token; if the RNN computes attention, compile uh.decompile(rnn).attention."
+)
 
 TARGETS = {
     "gated_rnn": Target(
@@ -31,28 +32,29 @@ TARGETS = {
     "lstm": Target(lstm.build_lstm, (1, 2), (2,), LINEARISED),
     "gru": Target(gru.build_gru, (2, 1), (2,), (*LINEARISED, "reset"), gru.reasons_against_gru),
     "decayed_attention": Target(decayed_attention.build_decayed_attention, (2,), (2,)),
-    "falcon_h1": Target(selective.build_falcon_h1, (1,), takes=()),
+    "falcon_h1": Target(selective.build_falcon_h1, (1,), takes=(), not_from_gated_rnn=TWO_SUMS),
     **{
-        name: Target(build, (1,), takes=SMALL_SIGNALS, reasons_against=reasons)
+        name: Target(
+            build,
+            (1,),
+            takes=SMALL_SIGNALS,
+            reasons_against=reasons,
+            not_from_gated_rnn=TWO_SUMS,
+        )
         for name, build, reasons in (
             ("mamba2", selective.build_mamba2, selective.reasons_against_order),
             ("gated_deltanet", selective.build_gated_deltanet, selective.reasons_against_order),
             ("deltanet", selective.build_deltanet, selective.reasons_against_deltanet),
             ("kda", selective.build_kda, selective.reasons_against_order),
-            (
-                "lightning",
-                selective.build_lightning,
-                fixed_decays(order=1),
-            ),
+            ("lightning", selective.build_lightning, selective.reasons_against_lightning),
             ("gla", linear.build_gla, linear.reasons_against_another_order),
-            (
-                "retnet",
-                linear.build_retnet,
-                fixed_decays(order=2),
-            ),
+            ("retnet", linear.build_retnet, linear.reasons_against_retnet),
             ("rwkv6", linear.build_rwkv6, linear.reasons_against_another_order),
             ("rwkv7", linear.build_rwkv7, linear.reasons_against_rwkv7),
             ("mlstm", linear.build_mlstm, linear.reasons_against_another_order),
+            ("jamba", jamba.build_jamba, jamba.reasons_against_jamba),
+            ("rg_lru", coupled.build_rg_lru, lambda plan: []),
+            ("hgrn2", coupled.build_hgrn2, coupled.reasons_against_hgrn2),
         )
     },
     "min_gru": Target(refuse_min_gru, (1,), takes=(), reasons_against=swap_symmetry),

@@ -3,16 +3,18 @@
 Their cores hold attention exactly; the norm behind the core makes it a limit of order 2 in the
 size ε of the values (`slices.py`). RetNet's decays are fixed, and mLSTM's forget gate stays below
 σ(15), so there several heads with decays γ_a serve for one, Σ_a c_a γ_a^τ = λ^τ. mLSTM also divides
-by max(|n·q|, 1), which is 1 for queries of size ε.
+by max(|n·q|, 1), which is 1 for queries of size ε; its values need no ε of their own.
 """
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from underhood.constructions.construction import Construction
 from underhood.constructions.target import Blueprint
-from underhood.constructions.targets.modern.selective import SILU_ONE
+from underhood.constructions.targets.modern.selective import SILU_ONE, reasons_against_unfitted
 from underhood.constructions.targets.modern.slices import (
     centred_values,
     log_rate,
@@ -33,6 +35,11 @@ SOFT_CAP = 15.0
 
 def reasons_against_another_order(plan: Blueprint) -> list[str]:
     return [] if plan.order in (None, 2) else [f"Its order is 2, not {plan.order}."]
+
+
+def reasons_against_retnet(plan: Blueprint) -> list[str]:
+    reasons = reasons_against_another_order(plan)
+    return reasons + reasons_against_unfitted(plan, retention_decays, RETNET_COPIES)
 
 
 def reasons_against_rwkv7(plan: Blueprint) -> list[str]:
@@ -77,7 +84,7 @@ def build_retnet(plan: Blueprint) -> Construction:
     """Return a RetNet layer with eight heads for every slice."""
     slices, limit = slices_of(plan), small_signal(plan, 2)
     decays = retention_decays(RETNET_COPIES * len(slices)).reshape(RETNET_COPIES, len(slices))
-    slices = repeated(slices, decays, plan.length)
+    slices = repeated(slices, decays, plan.length, plan.dtype)
     gain = limit.epsilon * SILU_ONE / math.sqrt(slices.K.shape[1]) / math.sqrt(1e-5)
     layer = RetNet(
         W_q=slices.Q,
@@ -162,27 +169,37 @@ def build_mlstm(plan: Blueprint) -> Construction:
     """Return an mLSTM layer with four heads for every slice, whose gates the soft cap allows."""
     slices, limit = centred_values(slices_of(plan)), small_signal(plan, 2)
     slowest = math.log1p(math.exp(-SOFT_CAP))
-    rates = slowest * np.arange(2.0, 2 + MLSTM_COPIES)
+    # Rates that double have weights c_a near 1.
+    doubling = 2.0 ** np.arange(MLSTM_COPIES)
+    rates = doubling * max(2 * slowest, plan.eps ** (1 / MLSTM_COPIES) / plan.length)
     # A slice that fades has the decay that it asks for beside faster ones.
     with np.errstate(divide="ignore"):
         asked = np.clip(-np.log(slices.decay), 0, SOFT_CAP - 1)
-    log_decays = -np.where(asked > rates[-1], asked * np.arange(1.0, 5.0)[:, None], rates[:, None])
+    log_decays = -np.where(asked > rates[-1], asked * doubling[:, None], rates[:, None])
     log_decays = np.maximum(log_decays, 1 - SOFT_CAP)
-    slices = repeated(slices, np.exp(log_decays), plan.length)
-    forget = logit_of(log_decays.ravel())
+    biases = SOFT_CAP * np.arctanh(logit_of(log_decays) / SOFT_CAP)
+    decays = decays_of(biases, plan.dtype)
+    slices = repeated(slices, decays, plan.length, plan.dtype)
     heads, d_k, width = slices.K.shape
     # The gate σ(0) = ½, and 1 + 1e-6 in place of the divisor 1.
-    gain = limit.epsilon**2 / (2 * math.sqrt(d_k) * (1 + DIVISOR_EPS) * math.sqrt(1e-6))
+    gain = limit.epsilon / (2 * math.sqrt(d_k) * (1 + DIVISOR_EPS) * math.sqrt(1e-6))
     layer = MLSTM(
         W_q=limit.epsilon * slices.Q,
         W_k=slices.K,
-        W_v=limit.epsilon * slices.V,
+        W_v=slices.V,
         W_i=np.zeros((heads, width)),
         b_i=np.zeros(heads),
         W_f=np.zeros((heads, width)),
-        b_f=SOFT_CAP * np.arctanh(forget / SOFT_CAP),
+        b_f=biases.ravel(),
         W_o=np.zeros_like(slices.V),
         norm=np.ones(slices.V.shape[:2]),
         W_out=slices.out / gain,
     )
     return mixer_network(plan, layer, limit)
+
+
+def decays_of(biases: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the decays σ(cap(b_f)) that an mLSTM has in a precision, as the layer rounds them."""
+    with jax.enable_x64(True):
+        capped = SOFT_CAP * jnp.tanh(jnp.asarray(biases, dtype) / SOFT_CAP)
+        return np.asarray(jnp.exp(jax.nn.log_sigmoid(capped)), float)

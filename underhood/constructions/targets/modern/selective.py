@@ -7,6 +7,8 @@ no norm, and silu(u) − silu(−u) = u makes it exact.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from underhood.constructions.targets.modern.slices import (
     Slices,
     antithetic,
     current_only,
+    fit_decay,
     log_rate,
     mixer_network,
     repeated,
@@ -31,6 +34,8 @@ UNIT_STEP = math.log(math.expm1(1.0))
 SILU_ONE = 1 / (1 + math.exp(-1.0))
 # Heads of a lightning layer for every slice.
 COPIES = 4
+# How well fixed decays must add up to the decay that is asked for.
+FITTED_TO = {np.dtype("float64"): 1e-9, np.dtype("float32"): 1e-5}
 
 
 def silu_slices(plan: Blueprint) -> tuple[Slices, int, float]:
@@ -43,12 +48,28 @@ def reasons_against_order(plan: Blueprint) -> list[str]:
     return [] if plan.order in (None, 1, 2) else [f"Its order is 1 or 2, not {plan.order}."]
 
 
-def reasons_against_fixed_decays(plan: Blueprint, order: int) -> list[str]:
-    """List what lightning and RetNet have against a source: another order, or a decay."""
-    reasons = [] if plan.order in (None, order) else [f"Its order is {order}, not {plan.order}."]
-    if plan.attention is not None and plan.attention.fades:
-        reasons.append("Its decays are fixed numbers near 1, and the source has decays of its own.")
-    return reasons
+def reasons_against_lightning(plan: Blueprint) -> list[str]:
+    reasons = [] if plan.order in (None, 1) else [f"Its order is 1, not {plan.order}."]
+    return reasons + reasons_against_unfitted(plan, partial(lightning_decays, index=79, depth=80))
+
+
+def reasons_against_unfitted(
+    plan: Blueprint, decays_of: Callable[[int], np.ndarray], copies: int = COPIES
+) -> list[str]:
+    """List the source's decays that the fixed decays of a layer do not add up to."""
+    if plan.attention is None or not plan.attention.fades:
+        return []
+    slices = slices_of(plan)
+    decays = decays_of(copies * len(slices)).reshape(copies, len(slices))
+    promised = FITTED_TO[plan.dtype]
+    missed = [
+        decay
+        for number, decay in enumerate(slices.decay)
+        if fit_decay(decay, decays[:, number], plan.length, plan.dtype)[1] > promised
+    ]
+    if not missed:
+        return []
+    return [f"Its decays are fixed numbers near 1 that do not add up to a decay of {missed[0]:g}."]
 
 
 def reasons_against_deltanet(plan: Blueprint) -> list[str]:
@@ -165,7 +186,7 @@ def build_lightning(plan: Blueprint) -> Construction:
     limit = small_signal(plan, 1)
     heads = COPIES * len(slices)
     decays = lightning_decays(heads, 79, 80).reshape(COPIES, len(slices))
-    slices = repeated(slices, decays, plan.length)
+    slices = repeated(slices, decays, plan.length, plan.dtype)
     layer = Lightning(
         W_q=limit.epsilon * slices.Q,
         W_k=limit.epsilon * slices.K,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from underhood.constructions.construction import Construction, Role
-from underhood.constructions.products.product import Limit
+from underhood.constructions.products.product import Limit, Product
 from underhood.constructions.sources.gated_rnn import append_constant, extend
 from underhood.constructions.sources.heads import Head, numerical_rank
 from underhood.constructions.target import Blueprint
@@ -121,22 +121,35 @@ def centred_values(slices: Slices) -> Slices:
     return Slices(V, slices.K, slices.Q, slices.decay, out)
 
 
-def repeated(slices: Slices, decays: np.ndarray, length: int) -> Slices:
+def repeated(slices: Slices, decays: np.ndarray, length: int, dtype: np.dtype) -> Slices:
     """Return every slice once for each of several fixed decays, weighted to its decay.
 
     decays  [copies, slices]: head h of the layer has the decay decays.ravel()[h]
     length  of the sequences for which Σ_a c_a γ_a^τ = λ^τ is fitted
+    dtype   of the layer: the decays are rounded to it, and large c_a amplify its rounding
     """
     copies = len(decays)
-    lags = np.arange(length)
+    decays = decays.astype(dtype).astype(float)
     outs = []
     for number, decay in enumerate(slices.decay):
-        powers = decays[:, number] ** lags[:, None]
-        weights = np.linalg.lstsq(powers, decay**lags, rcond=1e-16)[0]
+        weights = fit_decay(decay, decays[:, number], length, dtype)[0]
         outs.append(slices.out[:, number, None] * weights[None, :, None])
     out = np.stack(outs, axis=2).reshape(len(slices.out), copies * len(slices), -1)
     V, K, Q = (np.tile(part, (copies, 1, 1)) for part in (slices.V, slices.K, slices.Q))
     return Slices(V, K, Q, decays.ravel(), out)
+
+
+def fit_decay(
+    decay: float, decays: np.ndarray, length: int, dtype: np.dtype
+) -> tuple[np.ndarray, float]:
+    """Return weights c with Σ_a c_a γ_a^τ = λ^τ for τ < length, and the largest difference."""
+    lags = np.arange(length)
+    powers = decays ** lags[:, None]
+    # Rounding adds eps·|c|, so it is part of what is minimised.
+    price = float(np.finfo(dtype).eps) * np.eye(len(decays))
+    asked = np.concatenate([decay**lags, np.zeros(len(decays))])
+    weights = np.linalg.lstsq(np.concatenate([powers, price]), asked, rcond=1e-16)[0]
+    return weights, float(np.max(np.abs(powers @ weights - decay**lags)))
 
 
 def log_rate(decay: np.ndarray) -> np.ndarray:
@@ -152,7 +165,9 @@ def current_only(width: int, *shape: int) -> np.ndarray:
     return kernel
 
 
-def mixer_network(plan: Blueprint, layer: Mixer | MLSTM, limit: Limit | None) -> Construction:
+def mixer_network(
+    plan: Blueprint, layer: Mixer | MLSTM, limit: Limit | Product | None
+) -> Construction:
     """Put a mixer behind an embedding that appends the constant 1."""
     heads, d_k, d_v = layer.heads, layer.d_k, layer.d_v
     roles = tuple(
