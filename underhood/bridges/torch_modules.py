@@ -56,7 +56,10 @@ def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may no
 
     if isinstance(module, ours.TorchStack):
         layers = layers_of(from_torch(module.rnn))
-        return Stack(affine_of(module.embed), layers, affine_of(module.readout))
+        # Only a network that needs float64 has such a readout.
+        needs_x64 = isinstance(module.readout, ours.SummedByParts)
+        ends = affine_of(module.embed), affine_of(module.readout)
+        return Stack(ends[0], layers, ends[1], needs_x64=needs_x64)
     if is_mixer(module):
         check_mixer(module)
         return from_state_dict(module.state_dict(), "hf.Mamba")
@@ -150,6 +153,10 @@ def to_torch(what: Any) -> Any:  # Any: a layer or what has a .layer; a torch.nn
         if "readout.weight" in arrays:
             # Padded, if the layers had different widths.
             ends[1] = module_with(rnn, "torch.Linear", prefix="readout.")
+            if kind == "torch.LSTM" and layer.needs_x64 and len(layer.layers) == 1:
+                # Its neurons are ordered so that neighbours cancel, but matrix products sum in an
+                # order of their own.
+                ends[1] = by_parts(ends[1])
         return ours.TorchStack(ends[0], module_with(rnn, kind), ends[1])
     if isinstance(layer, Affine):
         return module_with(to_state_dict(layer, "torch.Linear"), "torch.Linear")
@@ -192,6 +199,16 @@ def module_with(arrays: dict[str, Any], kind: str, prefix: str = "") -> Any:
         d_in = named["weight_ih_l0"].shape[1]
         module = make(d_in, hidden, depth, batch_first=True, dtype=dtype)
     module.load_state_dict(named)
+    return module
+
+
+def by_parts(linear: Any) -> Any:  # Any: an nn.Linear
+    """Return the same map, summed by parts."""
+    ours = import_torch()
+    d_out, n = linear.weight.shape
+    dtype = linear.weight.dtype
+    module = ours.SummedByParts(n, d_out, bias=linear.bias is not None, dtype=dtype)
+    module.load_state_dict(linear.state_dict())
     return module
 
 
