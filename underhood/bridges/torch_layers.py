@@ -186,7 +186,7 @@ class TorchStack(nn.Module):
 
     def forward(self, xs: Tensor) -> Tensor:
         xs = xs if self.embed is None else self.embed(xs)
-        # A MambaMixer knows batches only.
+        # A mixer knows batches only.
         alone = xs.dim() == 2 and is_mixer(self.rnn)
         outputs = self.rnn(xs[None])[0] if alone else self.rnn(xs)
         # torch's own also return their last state.
@@ -195,7 +195,7 @@ class TorchStack(nn.Module):
 
     def check_streaming(self) -> None:
         if is_mixer(self.rnn):
-            raise BadInput("A MambaMixer streams by the cache of transformers, not by step.")
+            raise BadInput("A mixer streams by the cache of transformers, not by step.")
 
     # Any: what the modules inside have as a state.
     def initial_state(self, *batch: int) -> Any:  # Any: see above

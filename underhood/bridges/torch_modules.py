@@ -5,6 +5,7 @@ nn.Linear          Affine
 nn.Sequential      a Stack: a Linear or none, then LSTMs and GRUs, then a Linear or none. An nn.LSTM
                    passes on its outputs, not the tuple that it returns in PyTorch
 MambaMixer         MambaBlock, which may stand in a stack; it needs transformers
+Mamba2Mixer        Mamba2, likewise
 others of ours     `torch_layers.py`: gated RNNs, side-gated RNNs, LRUs, and stacks of them
 
 PyTorch is imported when one of the two is called.
@@ -17,13 +18,13 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from underhood.bridges.mamba_mixers import check_mixer, is_mixer, mixer_with
-from underhood.bridges.mamba_names import block_of, is_block_stack, squared
+from underhood.bridges.mamba_mixers import is_mixer, layer_of_mixer, mixer_with
+from underhood.bridges.mamba_names import MixerLayer, is_mixer_stack, mixer_of, squared
 from underhood.bridges.state_dicts import Imported, from_state_dict, to_state_dict
 from underhood.bridges.weight_files import read_weights
 from underhood.common.decay import decay_from_nu
 from underhood.common.errors import BadInput
-from underhood.layers import GRU, LSTM, Affine, GatedRNN, Layer, MambaBlock, SideGatedRNN, Stack
+from underhood.layers import GRU, LSTM, Affine, GatedRNN, Layer, SideGatedRNN, Stack
 
 # What is put into a Sequential and changes nothing outside training.
 SKIPPED = ("Identity", "Dropout")
@@ -46,8 +47,8 @@ def import_torch() -> ModuleType:
 def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may not be installed
     """Return the layer with the weights of a PyTorch module, as NumPy arrays.
 
-    module  nn.LSTM, nn.GRU, nn.Linear, nn.Sequential of them, a MambaMixer of transformers, or what
-            `to_torch` made
+    module  nn.LSTM, nn.GRU, nn.Linear, nn.Sequential of them, a MambaMixer or a Mamba2Mixer of
+            transformers, or what `to_torch` made
 
     Layers take one sequence [time, d]. Dropout counts as it does outside training: not at all.
     """
@@ -61,8 +62,7 @@ def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may no
         ends = affine_of(module.embed), affine_of(module.readout)
         return Stack(ends[0], layers, ends[1], needs_x64=needs_x64)
     if is_mixer(module):
-        check_mixer(module)
-        return from_state_dict(module.state_dict(), "hf.Mamba")
+        return layer_of_mixer(module)
     if isinstance(module, ours.RecurrentModule):
         return layer_of_module(module)
     if isinstance(module, nn.Sequential):
@@ -126,21 +126,21 @@ def to_torch(what: Any) -> Any:  # Any: a layer or what has a .layer; a torch.nn
     """Return a PyTorch module that computes the same function.
 
     what  a construction; an LSTM, GRU, GatedRNN, SideGatedRNN or LRU; a Stack of them; an Affine;
-          a MambaBlock, alone or in a Stack
+          a MambaBlock or a Mamba2, alone or in a Stack
 
     LSTM, GRU and Affine become nn.LSTM, nn.GRU (batch_first=True) and nn.Linear. A MambaBlock
-    becomes a MambaMixer of transformers. The others become modules with `forward(xs)` over
-    [time, d] or [batch, time, d] and `step(state, x)`. Weights keep their precision, and a network
-    that was built for float64 needs it in PyTorch too.
+    becomes a MambaMixer of transformers, and a Mamba2 a Mamba2Mixer. The others become modules with
+    `forward(xs)` over [time, d] or [batch, time, d] and `step(state, x)`. Weights keep their
+    precision, and a network that was built for float64 needs it in PyTorch too.
     """
     ours = import_torch()
     layer = getattr(what, "layer", what)
-    if isinstance(layer, MambaBlock):
+    if isinstance(layer, MixerLayer):
         return mixer_with(layer)
-    if is_block_stack(layer):
+    if is_mixer_stack(layer):
         layer = squared(layer)
         ends = [None if end is None else to_torch(end) for end in (layer.embed, layer.readout)]
-        return ours.TorchStack(ends[0], mixer_with(block_of(layer)), ends[1])
+        return ours.TorchStack(ends[0], mixer_with(mixer_of(layer)), ends[1])
     if isinstance(layer, Stack):
         ends = [None if end is None else to_torch(end) for end in (layer.embed, layer.readout)]
         kinds = {type(part) for part in layer.layers}
