@@ -77,6 +77,14 @@ def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may no
     )
 
 
+def own_values(module: Any, xs: Any) -> dict[str, Any]:  # Any: an nn.Module, tokens, arrays
+    """Return what a module itself computes on one sequence, under the names of `trace`."""
+    import_torch()
+    from underhood.bridges import torch_values
+
+    return dict(torch_values.observe_module(module, xs))
+
+
 def layers_of(part: Imported) -> tuple[Layer, ...]:
     """Return the recurrent layers of what was read."""
     if isinstance(part, Stack) and part.embed is None and part.readout is None:
