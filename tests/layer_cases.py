@@ -138,9 +138,9 @@ SHORT = HEADS | {"width": 3}
 
 def modern(kind, ranges=None, **options):
     """Random weights in every array; some from a range, so that gates stay open enough."""
-    sizes = {name: size for name, size in options.items() if isinstance(size, int)}
-    settings = {name: options[name] for name in options if name not in sizes or name == "index"}
-    sizes.pop("index", None)
+    numbers = ("index", "norm_groups")
+    sizes = {n: size for n, size in options.items() if isinstance(size, int) and n not in numbers}
+    settings = {name: options[name] for name in options if name not in sizes}
 
     def draw(rng):
         fields = {
@@ -185,7 +185,9 @@ CASES = {
     "GRU, reset after": Case(gru_after, 5, 5, 5),
     "GRU, reset after, one bias": Case(lambda rng: gru_after(rng, biased=False), 5, 5, 5),
     "stack": Case(stack, 4, 8, 9),
-    "Mamba-2": Case(modern(uh.Mamba2, {"A_log": (-2, 0)}, **SHORT, eps=0.1), 2, 40, 10),
+    "Mamba-2": Case(
+        modern(uh.Mamba2, {"A_log": (-2, 0)}, **SHORT, eps=0.1, norm_groups=2), 2, 40, 10
+    ),
     "DeltaNet": Case(modern(uh.DeltaNet, **SHORT, eps=0.1), 2, 40, 10),
     "gated DeltaNet": Case(
         modern(uh.GatedDeltaNet, {"A_log": (-3, 0)}, **SHORT, eps=0.1), 2, 40, 10

@@ -48,3 +48,10 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+# `trace` and `attention_score` take torch modules, and analysis must not import bridges.
+from underhood.common import foreign as _foreign  # noqa: E402
+
+_foreign.READERS["torch"] = lambda module: __getattr__("from_torch")(module)
+_foreign.OBSERVERS["torch"] = lambda module, xs: __getattr__("bridges").own_values(module, xs)

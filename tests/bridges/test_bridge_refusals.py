@@ -1,13 +1,17 @@
 """Weights that do not fit are refused in one line that says what to change."""
 
+import dataclasses
+import io
 import json
 import pickle
 import sys
+import zipfile
 
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from bridge_cases import KINDS, layer_of
+from bridge_cases import KINDS, layer_of, mamba2
 from refusals import refused
 
 import underhood as uh
@@ -16,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("unhooked")
 
 ENTRIES = {kind: uh.to_state_dict(layer_of(kind), kind) for kind in KINDS}
 LSTM, GRU, MAMBA = ENTRIES["torch.LSTM"], ENTRIES["torch.GRU"], ENTRIES["hf.Mamba"]
+MAMBA2 = ENTRIES["hf.Mamba2"]
 W = np.ones
 
 
@@ -46,7 +51,9 @@ READ = {
     "nnx.GRU … kind='flax.GRU'": (ENTRIES["flax.GRU"], "nnx.GRU"),
     "flax.GRU: ir.kernel … missing": (ENTRIES["flax.LSTM"], "flax.GRU"),
     "hf.Mamba: in_proj.weight … missing … weight_ih_l0": (LSTM, "hf.Mamba"),
-    "hf.Mamba … Mamba-2": (MAMBA | {"dt_bias": W(4)}, "hf.Mamba"),
+    "hf.Mamba … kind='hf.Mamba2'": (MAMBA | {"dt_bias": W(4)}, "hf.Mamba"),
+    "hf.Mamba2 … kind='hf.Mamba'": (MAMBA, "hf.Mamba2"),
+    "hf.Mamba2: in_proj.weight … missing": (GRU, "hf.Mamba2"),
     # what is no dict of arrays
     "takes a dict … not a list … module.state_dict()": ([W(3)], "torch.LSTM"),
     "takes a dict … not a NoneType": (None, "torch.LSTM"),
@@ -58,6 +65,16 @@ READ = {
     # numbers
     "weight_hh_l0 holds int8 … quantised": (
         LSTM | {"weight_hh_l0": W((20, 5), np.int8)},
+        "torch.LSTM",
+    ),
+    "weight_hh_l0 holds float8_e4m3fn … quantised": (
+        LSTM | {"weight_hh_l0": W((20, 5), ml_dtypes.float8_e4m3fn)},
+        "torch.LSTM",
+    ),
+    "weight_hh_l0 holds bool": (LSTM | {"weight_hh_l0": W((20, 5), bool)}, "torch.LSTM"),
+    "bias_ih_l0 holds <U1": (LSTM | {"bias_ih_l0": np.full(20, "1")}, "torch.LSTM"),
+    "weight_ih_l0 holds NaN or infinite": (
+        LSTM | {"weight_ih_l0": np.full((20, 3), np.inf)},
         "torch.LSTM",
     ),
     "bias_hh_l0 holds complex128": (LSTM | {"bias_hh_l0": W(20, complex)}, "torch.LSTM"),
@@ -85,6 +102,20 @@ READ = {
     "torch.Linear: weight missing; weights not known": ({"weights": W((2, 2))}, "torch.Linear"),
     "bidirectional … backwards": (LSTM | {"weight_ih_l0_reverse": W((20, 3))}, "torch.LSTM"),
     "proj_size … proj_size=0": (LSTM | {"weight_hr_l0": W((2, 5))}, "torch.LSTM"),
+    "hf.Mamba2: in_proj.bias (use_bias=True) cannot be kept": (
+        MAMBA2 | {"in_proj.bias": W(22)},
+        "hf.Mamba2",
+    ),
+    "hf.Mamba2: … choose a mixer by prefix='layers.3.mixer.'": (
+        under("layers.3.mixer.", MAMBA2),
+        "hf.Mamba2",
+    ),
+    "norm.weight missing": (without(MAMBA2, "norm.weight"), "hf.Mamba2"),
+    "hf.Mamba2: in_proj.weight … (3, 22) … its transpose": (
+        transposed(MAMBA2, "in_proj.weight"),
+        "hf.Mamba2",
+    ),
+    "hf.Mamba2: D has shape (3,) but must be (2,)": (MAMBA2 | {"D": W(3)}, "hf.Mamba2"),
     "in_proj.bias (use_bias=True) cannot be kept": (MAMBA | {"in_proj.bias": W(8)}, "hf.Mamba"),
     # shapes
     "weight_ih_l0 … (3, 20) … (20, 3), its transpose: give weight_ih_l0.T": (
@@ -148,6 +179,15 @@ WRITTEN = {
     ),
     "torch.Linear takes an Affine": (layer_of("torch.LSTM"), "torch.Linear"),
     "hf.Mamba takes a MambaBlock … mamba_block": (layer_of("torch.LSTM"), "hf.Mamba"),
+    "hf.Mamba2 takes a Mamba2 … target='mamba2'": (layer_of("hf.Mamba"), "hf.Mamba2"),
+    "hf.Mamba2 … W_B differs inside one of 1 groups … norm_groups=2": (
+        dataclasses.replace(mamba2(np.random.default_rng(0), 2), norm_groups=1),
+        "hf.Mamba2",
+    ),
+    "A_log is +inf, a decay of 0": (
+        dataclasses.replace(layer_of("hf.Mamba2"), A_log=np.full(2, np.inf)),
+        "hf.Mamba2",
+    ),
     "flax.LSTM takes one LSTM, not a Stack": (
         uh.Stack(None, [layer_of("torch.LSTM")], None),
         "flax.LSTM",
@@ -179,9 +219,12 @@ class Bomb:
         return (pytest.fail, ("it was unpickled",))
 
 
-@pytest.mark.parametrize(
-    "name", ["model.bin", "model.pt", "model.pth", "a.ckpt", "a.pkl", "a.npz", "state_dict"]
-)
+# What only unpickling or unpacking could read, by its name or by its first bytes.
+PICKLED = ("model.bin", "model.pt", "model.pth", "a.ckpt", "a.pkl", "a.pickle", "a.joblib")
+PICKLED = (*PICKLED, "a.npy", "a.npz", "MODEL.BIN", "state_dict", "model.safetensors.old")
+
+
+@pytest.mark.parametrize("name", PICKLED)
 def test_pickles_are_never_read(name: str, tmp_path) -> None:
     (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
     with refused(f"{name} is a pickle … never read … save_file"):
@@ -191,39 +234,106 @@ def test_pickles_are_never_read(name: str, tmp_path) -> None:
         uh.from_state_dict(tmp_path / "a.safetensors", "torch.LSTM")
 
 
-def test_refused_files(tmp_path) -> None:
-    def read(name: str, **options) -> None:
-        uh.from_state_dict(tmp_path / name, "torch.LSTM", **options)
+def archive() -> bytes:
+    """A zip file, as torch.save and np.savez write them."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr("archive/data.pkl", pickle.dumps(Bomb()))
+    return buffer.getvalue()
 
-    with refused("Cannot read … No such file"):
-        read("missing.safetensors")
-    with refused("is a folder; give the file"):
-        read("")
+
+def with_header(header: bytes, data: bytes = b"") -> bytes:
+    return len(header).to_bytes(8, "little") + header + data
+
+
+GOOD = safetensors.numpy.save(LSTM)
+QUANTISED = safetensors.numpy.save(LSTM | {"weight_hh_l0": W((20, 5), np.int8)})
+NO_NUMBERS = safetensors.numpy.save(LSTM | {"bias_hh_l0": np.full(20, np.nan)})
+OUTSIDE = b'{"w": {"dtype": "F64", "shape": [2], "data_offsets": [0, 1000]}}'
+STRANGE = b'{"w": {"dtype": "Q4", "shape": [2], "data_offsets": [0, 1]}}'
+
+# A file's name, what it holds, and the words of the refusal.
+FILES: dict[str, tuple[str, bytes | None]] = {
+    "missing.safetensors: No such file": ("missing.safetensors", None),
+    "saved is a pickle or an archive … never read": ("saved", archive()),
+    "zipped.safetensors is not a readable": ("zipped.safetensors", archive()),
+    "cut.safetensors is not a readable": ("cut.safetensors", GOOD[:99]),
+    "short.safetensors is not a readable": ("short.safetensors", GOOD[:-8]),
+    "long.safetensors is not a readable": ("long.safetensors", GOOD + b"0" * 8),
+    "empty.safetensors is not a readable": ("empty.safetensors", b""),
+    "text.safetensors is not a readable": ("text.safetensors", b"version https://git-lfs"),
+    "huge.safetensors is not a readable": ("huge.safetensors", b"\xff" * 7 + b"\x7f{}"),
+    "list.safetensors is not a readable": ("list.safetensors", with_header(b"[]")),
+    "from_state_dict: the source holds no arrays": ("bare.safetensors", with_header(b"{}")),
+    "outside.safetensors is not a readable": ("outside.safetensors", with_header(OUTSIDE)),
+    "strange.safetensors is not a readable": ("strange.safetensors", with_header(STRANGE, b"0")),
+    "weights.h5 is not a readable": ("weights.h5", b"\x89HDF\r\n\x1a\n" + b"0" * 64),
+    "weight_hh_l0 holds int8": ("quantised.safetensors", QUANTISED),
+    "bias_hh_l0 holds NaN": ("nan.safetensors", NO_NUMBERS),
+    "config.json is no weights file … index.json": ("config.json", b"{}"),
+}
+
+
+def index_of(**places: str) -> bytes:
+    entries = dict.fromkeys(LSTM, "model.safetensors") | places
+    return json.dumps({"weight_map": entries}).encode()
+
+
+# What an index holds. Beside it are model.safetensors, with all of LSTM, and cut.safetensors.
+INDICES = {
+    "no weight_map": b"no json",
+    "index.json holds no weight_map": b"[]",
+    "holds no weight_map {name: file}": b'{"weight_map": 3}',
+    "weight_map {name": b'{"weight_map": {"a": ' * 2000,
+    "'../b.safetensors' … beside it": index_of(a="../b.safetensors"),
+    "'/etc/b.safetensors' … beside it": index_of(a="/etc/b.safetensors"),
+    "'deeper/b.safetensors' … beside it": index_of(a="deeper/b.safetensors"),
+    "'b.bin' … beside it": index_of(a="b.bin"),
+    "'' … beside it": index_of(a=""),
+    "gone.safetensors: No such file": index_of(a="gone.safetensors"),
+    "lacks a, which": index_of(a="model.safetensors"),
+    "cut.safetensors is not a readable": index_of(a="cut.safetensors"),
+}
+
+
+@pytest.mark.parametrize("words", FILES)
+def test_refused_files(words: str, tmp_path) -> None:
+    name, content = FILES[words]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with refused(words):
+        uh.from_state_dict(tmp_path / name, "torch.LSTM")
+
+
+@pytest.mark.parametrize("words", INDICES)
+def test_refused_indices(words: str, tmp_path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(GOOD)
+    (tmp_path / "cut.safetensors").write_bytes(GOOD[:99])
+    (tmp_path / "m.safetensors.index.json").write_bytes(INDICES[words])
+    with refused(words):
+        uh.from_state_dict(tmp_path / "m.safetensors.index.json", "torch.LSTM")
+
+
+def test_refused_places(tmp_path) -> None:
     safetensors.numpy.save_file(LSTM, tmp_path / "model.safetensors")
+    with refused("is a folder; give the file"):
+        uh.from_state_dict(tmp_path, "torch.LSTM")
     with refused("No name begins with the prefix 'encoder.'; there are bias_hh_l0"):
-        read("model.safetensors", prefix="encoder.")
+        uh.from_state_dict(tmp_path / "model.safetensors", "torch.LSTM", prefix="encoder.")
     with refused("prefix is 3; give a string"):
-        read("model.safetensors", prefix=3)
-    (tmp_path / "config.json").write_text("{}")
-    with refused("config.json is no weights file … index.json"):
-        read("config.json")
-    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "model.safetensors").read_bytes()[:99])
-    with refused("cut.safetensors is not a readable safetensors file"):
-        read("cut.safetensors")
-    index = tmp_path / "m.safetensors.index.json"
-    places = dict.fromkeys(LSTM, "model.safetensors")
-    for content, words in (
-        ("no json", "no weight_map"),
-        ("[]", "no weight_map"),
-        ('{"weight_map": 3}', "no weight_map"),
-        (json.dumps({"weight_map": places | {"a": "../b.safetensors"}}), "'../b.safetensors'"),
-        (json.dumps({"weight_map": places | {"a": "b.bin"}}), "'b.bin' … beside it"),
-        (json.dumps({"weight_map": places | {"a": "gone.safetensors"}}), "gone.safetensors: No"),
-        (json.dumps({"weight_map": places | {"a": "model.safetensors"}}), "lacks a"),
-    ):
-        index.write_text(content)
-        with refused(words):
-            read(index.name)
+        uh.from_state_dict(LSTM, "torch.LSTM", prefix=3)
+    with refused("torch.LSTM has no groups of heads"):
+        uh.from_state_dict(LSTM, "torch.LSTM", groups=2)
+    with refused("hf.Mamba2: groups is 0; give a whole number"):
+        uh.from_state_dict(ENTRIES["hf.Mamba2"], "hf.Mamba2", groups=0)
+    with refused("2 heads, 6 channels and 14 convolutions do not make 3 groups"):
+        uh.from_state_dict(ENTRIES["hf.Mamba2"], "hf.Mamba2", groups=3)
+
+
+def test_they_are_at_least_fifty() -> None:
+    counts = {"dicts": len(READ), "layers": len(WRITTEN), "files": len(FILES) + len(INDICES)}
+    assert min(counts.values()) >= 10
+    assert sum(counts.values()) + len(PICKLED) >= 50
 
 
 def test_without_torch_there_is_one_line(monkeypatch) -> None:

@@ -1,5 +1,6 @@
 """Flax's own cells against the layers that are read from their parameters, and back."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import layer_cases as cases
@@ -36,6 +37,21 @@ def run_cell(step, is_lstm: bool, xs):
     return jnp.stack(outputs)
 
 
+def check_gradients(layer, xs, weights, kind: str, theirs: tuple[dict, jax.Array]) -> None:
+    """Their gradients, of all parameters and of the tokens, are ours under their names."""
+    slopes, slope = eqx.filter_grad(lambda both: jnp.sum(weights * both[0](both[1])))((layer, xs))
+    assert cases.relative_error(slope, theirs[1]) < 1e-12
+    if kind == "nnx.GRU":
+        # The cell has no such parameter, so a gradient there has no name.
+        slopes = eqx.tree_at(lambda layer: layer.c_h, slopes, jnp.zeros(5))
+    # Names and signs are changed in a linear way, so gradients are renamed as weights are.
+    for name, slope in uh.to_state_dict(slopes, kind).items():
+        cell, part = name.split(".")
+        tree = theirs[0]
+        expected = tree[cell if cell in tree else f"{cell}_"][part]
+        assert cases.relative_error(slope, expected) < 1e-12, name
+
+
 def nested(arrays: dict) -> dict:
     tree: dict = {}
     for name, array in arrays.items():
@@ -62,9 +78,8 @@ def test_linen_cells_in_outputs_and_gradients(kind: str) -> None:
         read = uh.from_state_dict(drawn, kind)
         assert cases.relative_error(read(xs), outputs(drawn["params"], xs)) < 1e-12
         weights = cases.projection(layer, len(xs))
-        theirs = jax.grad(lambda xs: jnp.sum(weights * outputs(params, xs)))(xs)  # noqa: B023
-        ours = jax.grad(lambda xs: jnp.sum(weights * layer(xs)))(xs)  # noqa: B023
-        assert cases.relative_error(ours, theirs) < 1e-12
+        theirs = jax.grad(lambda both: jnp.sum(weights * outputs(*both)))((params, xs))  # noqa: B023
+        check_gradients(layer, xs, weights, kind, theirs)
 
 
 @pytest.mark.parametrize("kind", NNX)
@@ -82,6 +97,32 @@ def test_nnx_cells(kind: str) -> None:
         params["if_"] = params.pop("if")
     nnx.update(cell, params)
     assert cases.relative_error(layer(xs), run_cell(cell, is_lstm, xs)) < 1e-12
+    weights, (shape, state, rest) = (
+        cases.projection(layer, len(xs)),
+        nnx.split(cell, nnx.Param, ...),
+    )
+
+    def loss(both):
+        return jnp.sum(weights * run_cell(nnx.merge(shape, both[0], rest), is_lstm, both[1]))
+
+    slopes, slope = jax.grad(loss)((state, xs))
+    check_gradients(layer, xs, weights, kind, (nnx.to_pure_dict(slopes), slope))
+
+
+def test_compiled_attention_in_two_gru_cells() -> None:
+    xs, rng = tokens(), np.random.default_rng(0)
+    attention = uh.LinearAttention(*(rng.normal(size=(3, 3)) / 2 for _ in range(3)))
+    built = uh.compile(attention, "gru", order=3, layers=2, reset="after")
+    hs = xs if built.layer.embed is None else built.layer.embed(xs)
+    for layer in built.layer.layers:
+        params = {"params": nested(uh.to_state_dict(layer, "flax.GRU"))}
+        cell = linen.GRUCell(features=layer.neurons)
+        carry, outputs = jnp.zeros(layer.neurons), []
+        for x in hs:
+            carry, h = cell.apply(params, carry, x)
+            outputs.append(h)
+        hs = jnp.stack(outputs)
+    assert cases.relative_error(built.layer.readout(hs), attention(xs)) < 1e-10
 
 
 def test_compiled_attention_in_flax() -> None:

@@ -138,6 +138,30 @@ def test_compiled_weights_are_in_the_modules_of_torch_itself() -> None:
         assert {"rnn.weight_ih_l0", "readout.weight"} <= set(module.state_dict())
 
 
+def test_the_readout_of_a_compiled_lstm_may_be_summed_in_any_order() -> None:
+    source = attention(4)
+    xs = tensor(np.random.default_rng(0).normal(size=(32, 4)))
+    module = uh.to_torch(uh.compile(source, "lstm", order=3))
+    W = module.readout.weight
+    assert isinstance(module.readout, nn.Linear)
+    assert set(module.state_dict()) >= {"readout.weight"}
+    with torch.no_grad():
+        h = module.rnn(xs)[0]
+        exact = np.asarray(h, np.longdouble) @ np.asarray(W, np.longdouble).T
+        terms = {
+            "plain": (h, W),
+            "by parts": (h - nn.functional.pad(h[:, 1:], (0, 1)), torch.cumsum(W, 1)),
+        }
+        assert torch.equal(module(xs), nn.functional.linear(*terms["by parts"]))
+        worst = dict.fromkeys(terms, 0.0)
+        for seed in range(8):
+            order = torch.randperm(h.shape[1], generator=torch.Generator().manual_seed(seed))
+            for name, (left, right) in terms.items():
+                summed = (left[:, order] @ right[:, order].T).numpy()
+                worst[name] = max(worst[name], cases.relative_error(summed, exact))
+    assert 4 * worst["by parts"] < worst["plain"]
+
+
 OURS = ("gated RNN", "side-gated RNN", "LRU", "LRU in-out", "LRU in-out MLP")
 
 

@@ -68,7 +68,7 @@ def head_by_head(layer, memories, head_equation, united=lambda read: read):
 
 
 def mamba2(layer, memories, window):
-    """S ← e^{−Δ exp(A_log)} S + Δ B xᵀ, o = SᵀC + D x; RMSNorm(o⊙silu(z)) over all heads."""
+    """S ← e^{−Δ exp(A_log)} S + Δ B xᵀ, o = SᵀC + D x; RMSNorm(o⊙silu(z)) over runs of heads."""
     x = window[-1]
 
     def head(h, S):
@@ -82,9 +82,13 @@ def mamba2(layer, memories, window):
         return S, (C @ S + layer.D[h] * value) * silu(layer.W_z[h] @ x)
 
     def norm(o):
-        flat = o.ravel()
-        weight = None if layer.norm is None else layer.norm.ravel()
-        return o if weight is None else rms(flat, weight, layer.eps).reshape(o.shape)
+        if layer.norm is None:
+            return o
+        size = o.size // layer.norm_groups
+        flat, weight = o.ravel(), layer.norm.ravel()
+        places = [slice(start, start + size) for start in range(0, o.size, size)]
+        normed = [rms(flat[place], weight[place], layer.eps) for place in places]
+        return jnp.concatenate(normed).reshape(o.shape)
 
     return head_by_head(layer, memories, head, norm)
 

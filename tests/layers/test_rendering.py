@@ -13,7 +13,7 @@ import pytest
 from teachers import random_gated
 
 import underhood as uh
-from underhood.common.markup import colours, html_picture, html_table, largest_of_blocks, png
+from underhood.layers.base.markup import colours, html_picture, html_table, largest_of_blocks, png
 from underhood.layers.rendering import layer_html
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

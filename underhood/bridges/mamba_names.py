@@ -14,6 +14,7 @@ The mixer casts to float32 even in a float64 model; `mamba_mixers.py` says what 
 """
 
 import dataclasses
+import math
 from typing import TypeGuard
 
 import jax
@@ -22,7 +23,7 @@ import numpy as np
 from underhood.bridges.entries import check_dimensions, check_names, check_shapes, in_memory_order
 from underhood.bridges.weight_files import NamedArrays
 from underhood.common.errors import BadInput
-from underhood.layers import Affine, MambaBlock, Stack
+from underhood.layers import Affine, Mamba2, MambaBlock, Stack
 
 ENTRIES = {
     "in_proj.weight": 2,
@@ -38,21 +39,31 @@ ENTRIES = {
 LINEAR_BIASES = ("in_proj.bias", "out_proj.bias")
 
 
-def block_from_mixer(arrays: NamedArrays, about: str) -> MambaBlock:
-    """Return the block with the weights of a mixer."""
+def refuse_model_names(arrays: NamedArrays, about: str) -> None:
+    """Refuse the names of a whole model, in which each layer has a mixer."""
     if any(name.startswith("mixer.") or ".mixer." in name for name in arrays):
         first = next(name for name in arrays if "mixer." in name)
         prefix = first[: first.index("mixer.") + len("mixer.")]
         raise BadInput(f"{about}: these are the names of a model; choose a mixer by {prefix=}.")
-    if "norm.weight" in arrays or "dt_bias" in arrays:
-        raise BadInput(f"{about}: norm.weight or dt_bias is Mamba-2's; only Mamba is read.")
-    check_names(arrays, ENTRIES, ("conv1d.bias", *LINEAR_BIASES), about=about)
+
+
+def refuse_biases(arrays: NamedArrays, kind: str, about: str) -> None:
+    """Refuse biases that a layer here has not, unless they are zero."""
     biased = [name for name in LINEAR_BIASES if np.any(arrays.get(name, 0))]
     if biased:
         raise BadInput(
-            f"{about}: {' and '.join(biased)} (use_bias=True) cannot be kept, since MambaBlock "
+            f"{about}: {' and '.join(biased)} (use_bias=True) cannot be kept, since {kind} "
             "has no bias there; only zeros are read."
         )
+
+
+def block_from_mixer(arrays: NamedArrays, about: str) -> MambaBlock:
+    """Return the block with the weights of a mixer."""
+    refuse_model_names(arrays, about)
+    if "norm.weight" in arrays or "dt_bias" in arrays:
+        raise BadInput(f"{about}: norm.weight or dt_bias is Mamba-2's; use kind='hf.Mamba2'.")
+    check_names(arrays, ENTRIES, ("conv1d.bias", *LINEAR_BIASES), about=about)
+    refuse_biases(arrays, "MambaBlock", about)
     check_dimensions(arrays, ENTRIES, about=about)
     inner, state = arrays["A_log"].shape
     width, rank, d = (
@@ -116,48 +127,78 @@ def block_to_mixer(block: MambaBlock, about: str) -> NamedArrays:
     return {name: in_memory_order(array) for name, array in arrays.items()}
 
 
-def is_block_stack(layer: object) -> TypeGuard[Stack]:
-    """Tell whether a layer is a stack of one MambaBlock."""
+# The layers that are mixers of transformers, and their fields that read tokens.
+MixerLayer = MambaBlock | Mamba2
+READS_TOKENS: dict[type, tuple[str, ...]] = {
+    MambaBlock: ("W_in_u", "W_in_z"),
+    Mamba2: ("W_z", "W_x", "W_B", "W_C", "W_dt"),
+}
+
+
+def is_mixer_stack(layer: object) -> TypeGuard[Stack]:
+    """Tell whether a layer is a stack of one MambaBlock or one Mamba2."""
     return (
         isinstance(layer, Stack)
         and len(layer.layers) == 1
-        and isinstance(layer.layers[0], MambaBlock)
+        and isinstance(layer.layers[0], MixerLayer)
     )
 
 
-def block_of(stack: Stack) -> MambaBlock:
-    """Return the block of a stack of one."""
-    (block,) = stack.layers
-    assert isinstance(block, MambaBlock)
-    return block
+def mixer_of(stack: Stack) -> MixerLayer:
+    """Return the mixer of a stack of one."""
+    (mixer,) = stack.layers
+    assert isinstance(mixer, MixerLayer)
+    return mixer
+
+
+def with_channels(layer: Mamba2, d_v: int) -> Mamba2:
+    """Return the same function with more channels per head, all zero.
+
+    A norm's mean is then over more numbers, so eps and the norm's weight shrink as the mean does.
+    """
+    more, share = d_v - layer.d_v, layer.d_v / d_v
+    if not more:
+        return layer
+    fields = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
+    for name, axis in {"W_z": 1, "W_x": 1, "conv_x": 2, "b_x": 1, "norm": 1, "W_out": 2}.items():
+        if fields[name] is not None:
+            array = np.asarray(fields[name])
+            fields[name] = np.pad(array, [(0, more * (i == axis)) for i in range(array.ndim)])
+    if layer.norm is not None:
+        fields["norm"] = fields["norm"] * np.asarray(math.sqrt(share), fields["norm"].dtype)
+    return Mamba2(**fields | {"eps": layer.eps * share})
 
 
 def squared(stack: Stack) -> Stack:
-    """Return a stack of one block that has as many outputs as inputs, padded with zeros."""
-    block = block_of(stack)
-    d_in, d_out, size = block.d_in, block.d_out, max(block.d_in, block.d_out)
-    if d_in == d_out:
+    """Return a stack of one mixer that has as many outputs as inputs, padded with zeros.
+
+    The channels of a Mamba2Mixer are a whole multiple of its inputs, so it is padded to that.
+    """
+    mixer = mixer_of(stack)
+    d_in, d_out, size = mixer.d_in, mixer.d_out, max(mixer.d_in, mixer.d_out)
+    if isinstance(mixer, Mamba2):
+        mixer = with_channels(mixer, max(mixer.d_v, -(-size // mixer.heads)))
+        inner = mixer.heads * mixer.d_v
+        size = next(more for more in range(size, inner + 1) if inner % more == 0)
+    if d_in == d_out == size and mixer is mixer_of(stack):
         return stack
-    block = jax.tree.map(np.asarray, block)
-    columns, rows = [(0, 0), (0, size - d_in)], [(0, size - d_out), (0, 0)]
-    padded_fields = {
-        "W_in_u": np.pad(block.W_in_u, columns),
-        "W_in_z": np.pad(block.W_in_z, columns),
-        "W_out": np.pad(block.W_out, rows),
-    }
-    names = [field.name for field in dataclasses.fields(block)]
-    wider = MambaBlock(**{name: getattr(block, name) for name in names} | padded_fields)
-    dtype = block.W_out.dtype
+    fields = {field.name: getattr(mixer, field.name) for field in dataclasses.fields(mixer)}
+    for name in READS_TOKENS[type(mixer)]:
+        array = np.asarray(fields[name])
+        fields[name] = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, size - d_in)])
+    W_out = np.asarray(fields["W_out"])
+    fields["W_out"] = np.pad(W_out, [(0, size - d_out)] + [(0, 0)] * (W_out.ndim - 1))
+    wider = type(mixer)(**fields)
     embed, readout = stack.embed, stack.readout
     if d_in < size:
-        first = Affine(np.eye(size, d_in, dtype=dtype))
+        first = Affine(np.eye(size, d_in, dtype=W_out.dtype))
         embed = (
             first
             if embed is None
             else Affine(first.W @ embed.W, None if embed.b is None else first.W @ embed.b)
         )
     if d_out < size:
-        last = np.eye(d_out, size, dtype=dtype)
+        last = np.eye(d_out, size, dtype=W_out.dtype)
         readout = Affine(
             last if readout is None else readout.W @ last, readout.b if readout else None
         )

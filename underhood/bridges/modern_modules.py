@@ -1,6 +1,6 @@
 """Modules of transformers as layers of today: their weights under our names.
 
-Mamba2Mixer (one group), FalconH1Mixer (without norm)   Mamba2
+FalconH1Mixer                                           Mamba2
 Qwen3NextGatedDeltaNet                                  GatedDeltaNet
 KimiLinearDeltaAttention                                KDA
 RecurrentGemmaRecurrentBlock                            RGLRU
@@ -34,12 +34,12 @@ from underhood.layers import (
 def is_modern(module: Any) -> bool:  # Any: whatever the caller gave
     """Tell whether a module is one of those above, without importing transformers."""
     kind = type(module)
-    return kind.__module__.startswith("transformers.") and kind.__name__ in READERS
+    return kind.__module__.startswith("transformers.") and kind.__name__ in MODULE_READERS
 
 
 def layer_of_modern(module: Any) -> Layer:  # Any: a module of transformers
     """Return the layer with the weights of a module."""
-    return READERS[type(module).__name__](module, read_weights(module.state_dict(), ""))
+    return MODULE_READERS[type(module).__name__](module, read_weights(module.state_dict(), ""))
 
 
 def refuse_unless(holds: bool, module: Any, reason: str) -> None:  # Any: the same
@@ -56,8 +56,8 @@ def by_heads(rows: np.ndarray, heads: int) -> np.ndarray:
     return rows.reshape(heads, -1, *rows.shape[1:])
 
 
-def read_mamba2(module: Any, arrays: NamedArrays) -> Mamba2:  # Any: a Mamba2Mixer or FalconH1Mixer
-    """Return the mixer; one group of B and C serves all heads."""
+def read_falcon_h1(module: Any, arrays: NamedArrays) -> Mamba2:  # Any: by its name
+    """Return the mixer; a group of B and C serves several heads."""
     check_activation(module)
     heads, size, state = module.num_heads, module.head_dim, module.ssm_state_size
     groups, inner, conv = module.n_groups, heads * size, arrays["conv1d.weight"][:, 0].T
@@ -254,9 +254,8 @@ def read_minimax(module: Any, arrays: NamedArrays) -> Lightning:  # Any: MiniMax
     )
 
 
-READERS: dict[str, Callable[[Any, NamedArrays], Layer]] = {  # Any: a module of transformers
-    "Mamba2Mixer": read_mamba2,
-    "FalconH1Mixer": read_mamba2,
+MODULE_READERS: dict[str, Callable[[Any, NamedArrays], Layer]] = {  # Any: a module of transformers
+    "FalconH1Mixer": read_falcon_h1,
     "Qwen3NextGatedDeltaNet": read_qwen3_next,
     "KimiLinearDeltaAttention": read_kimi,
     "RecurrentGemmaRecurrentBlock": read_recurrent_gemma,

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from underhood.bridges import flax_names, mamba_names, torch_names
+from underhood.bridges import flax_names, mamba2_names, mamba_names, torch_names
 from underhood.bridges.entries import in_memory_order
+from underhood.bridges.mamba_names import MixerLayer
 from underhood.bridges.packing import GRU_PACKING, LSTM_PACKING, Packing
 from underhood.bridges.weight_files import NamedArrays, read_weights
 from underhood.common.errors import BadInput, check_name
-from underhood.layers import Affine, Layer, MambaBlock
+from underhood.layers import Affine, Layer, Mamba2, MambaBlock
 
 # What a state dict can be read as. An Affine is no layer: it has no state.
 Imported = Layer | Affine
@@ -45,22 +46,38 @@ def write_linear(layer: Imported, about: str) -> NamedArrays:
     return torch_names.linear_to_torch(layer)
 
 
-def write_mixer(layer: Imported, about: str) -> NamedArrays:
-    if mamba_names.is_block_stack(layer):
-        stack = mamba_names.squared(layer)
-        block = mamba_names.block_of(stack)
-        return torch_names.with_ends(mamba_names.block_to_mixer(block, about), stack)
-    if not isinstance(layer, MambaBlock):
-        raise BadInput(
-            f"{about} takes a MambaBlock or a Stack of one, not a {type(layer).__name__}; compile "
-            "attention with target='mamba_block'."
-        )
+def mixer_writer(kind: type[MixerLayer], target: str) -> Callable[[Imported, str], NamedArrays]:
+    """Return the function that writes a mixer, alone or in a Stack of one."""
+
+    def write(layer: Imported, about: str) -> NamedArrays:
+        if mamba_names.is_mixer_stack(layer) and isinstance(mamba_names.mixer_of(layer), kind):
+            stack = mamba_names.squared(layer)
+            return torch_names.with_ends(mixer_entries(mamba_names.mixer_of(stack), about), stack)
+        if not isinstance(layer, kind):
+            raise BadInput(
+                f"{about} takes a {kind.__name__} or a Stack of one, not a "
+                f"{type(layer).__name__}; compile attention with target={target!r}."
+            )
+        return mixer_entries(layer, about)
+
+    return write
+
+
+def mixer_entries(layer: MixerLayer, about: str) -> NamedArrays:
+    """Return the entries of a mixer, of the first Mamba or of Mamba-2."""
+    if isinstance(layer, Mamba2):
+        return mamba2_names.mamba2_to_mixer(layer, about)
     return mamba_names.block_to_mixer(layer, about)
 
 
 def read_mixer(arrays: NamedArrays, about: str) -> Imported:
     read = mamba_names.block_from_mixer
     return torch_names.stack_from(arrays, lambda part, where: [read(part, where)], about)
+
+
+def read_groups(arrays: NamedArrays, about: str, groups: int | None = None) -> Imported:
+    read = mamba2_names.read_mamba2
+    return torch_names.stack_from(arrays, lambda part, where: [read(part, where, groups)], about)
 
 
 def refuse_rnn(_: object, about: str) -> Any:  # Any: it never returns
@@ -75,7 +92,8 @@ KINDS_OF_DICTS = {
     "torch.GRU": packed(torch_names.rnn_from_torch, torch_names.rnn_to_torch, GRU_PACKING),
     "torch.RNN": KindOfDict(refuse_rnn, refuse_rnn),
     "torch.Linear": KindOfDict(torch_names.linear_from_torch, write_linear),
-    "hf.Mamba": KindOfDict(read_mixer, write_mixer),
+    "hf.Mamba": KindOfDict(read_mixer, mixer_writer(MambaBlock, "mamba_block")),
+    "hf.Mamba2": KindOfDict(read_groups, mixer_writer(Mamba2, "mamba2")),
     "flax.LSTM": packed(flax_names.cell_from_linen, flax_names.cell_to_linen, LSTM_PACKING),
     "flax.GRU": packed(flax_names.cell_from_linen, flax_names.cell_to_linen, GRU_PACKING),
     "nnx.LSTM": packed(flax_names.cell_from_nnx, flax_names.cell_to_nnx, LSTM_PACKING),
@@ -89,19 +107,27 @@ def from_state_dict(
     kind: str,
     *,
     prefix: str = "",
+    groups: int | None = None,
 ) -> Imported:
     """Return the layer with the weights of another framework, as NumPy arrays.
 
     source  a dict of arrays, or a safetensors file, or the index of several (*.index.json)
-    kind    torch.LSTM, torch.GRU, torch.Linear, hf.Mamba, flax.LSTM, flax.GRU, nnx.LSTM or nnx.GRU
+    kind    torch.LSTM, torch.GRU, torch.Linear, hf.Mamba, hf.Mamba2, flax.LSTM, flax.GRU, nnx.LSTM
+            or nnx.GRU
     prefix  read only names that begin with it: "encoder.rnn." for example
+    groups  of hf.Mamba2 alone: how many groups of heads share B and C, n_groups of its
+            configuration, which its weights do not tell; None: one
 
     Several layers, an embedding or a readout become a Stack; torch.Linear becomes an Affine.
     Weights keep their precision; float16 and bfloat16 become float32. What does not fit is refused
     with BadInput, which lists names and shapes. Pickles are never read.
     """
     check_name("kind", kind, KINDS_OF_DICTS)
-    return KINDS_OF_DICTS[kind].read(read_weights(source, prefix), kind)
+    if groups is None:
+        return KINDS_OF_DICTS[kind].read(read_weights(source, prefix), kind)
+    if kind != "hf.Mamba2":
+        raise BadInput(f"{kind} has no groups of heads; leave groups={groups!r} out.")
+    return read_groups(read_weights(source, prefix), kind, groups)
 
 
 def to_state_dict(layer: Any, kind: str) -> dict[str, np.ndarray]:  # Any: a layer, or has .layer

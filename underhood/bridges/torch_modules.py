@@ -5,7 +5,8 @@ nn.Linear          Affine
 nn.Sequential      a Stack: a Linear or none, then LSTMs and GRUs, then a Linear or none. An nn.LSTM
                    passes on its outputs, not the tuple that it returns in PyTorch
 MambaMixer         MambaBlock, which may stand in a stack; it needs transformers
-mixers of today    `modern_modules.py`: Mamba-2, gated DeltaNet, KDA, RG-LRU, mLSTM and others
+Mamba2Mixer        Mamba2, likewise
+others of today    `modern_modules.py`: gated DeltaNet, KDA, RG-LRU, mLSTM and others
 others of ours     `torch_layers.py`: gated RNNs, side-gated RNNs, LRUs, and stacks of them
 
 PyTorch is imported when one of the two is called.
@@ -18,14 +19,14 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from underhood.bridges.mamba_mixers import check_mixer, is_mixer, mixer_with
-from underhood.bridges.mamba_names import block_of, is_block_stack, squared
+from underhood.bridges.mamba_mixers import is_mixer, layer_of_mixer, mixer_with
+from underhood.bridges.mamba_names import MixerLayer, is_mixer_stack, mixer_of, squared
 from underhood.bridges.modern_modules import is_modern, layer_of_modern
 from underhood.bridges.state_dicts import Imported, from_state_dict, to_state_dict
 from underhood.bridges.weight_files import read_weights
 from underhood.common.decay import decay_from_nu
 from underhood.common.errors import BadInput
-from underhood.layers import GRU, LSTM, Affine, GatedRNN, Layer, MambaBlock, SideGatedRNN, Stack
+from underhood.layers import GRU, LSTM, Affine, GatedRNN, Layer, SideGatedRNN, Stack
 
 # What is put into a Sequential and changes nothing outside training.
 SKIPPED = ("Identity", "Dropout")
@@ -48,8 +49,8 @@ def import_torch() -> ModuleType:
 def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may not be installed
     """Return the layer with the weights of a PyTorch module, as NumPy arrays.
 
-    module  nn.LSTM, nn.GRU, nn.Linear, nn.Sequential of them, a MambaMixer or another mixer of
-            transformers (`modern_modules.py`), or what `to_torch` made
+    module  nn.LSTM, nn.GRU, nn.Linear, nn.Sequential of them, a MambaMixer, a Mamba2Mixer or
+            another mixer of transformers (`modern_modules.py`), or what `to_torch` made
 
     Layers take one sequence [time, d]. Dropout counts as it does outside training: not at all.
     """
@@ -58,10 +59,12 @@ def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may no
 
     if isinstance(module, ours.TorchStack):
         layers = layers_of(from_torch(module.rnn))
-        return Stack(affine_of(module.embed), layers, affine_of(module.readout))
+        # Only a network that needs float64 has such a readout.
+        needs_x64 = isinstance(module.readout, ours.SummedByParts)
+        ends = affine_of(module.embed), affine_of(module.readout)
+        return Stack(ends[0], layers, ends[1], needs_x64=needs_x64)
     if is_mixer(module):
-        check_mixer(module)
-        return from_state_dict(module.state_dict(), "hf.Mamba")
+        return layer_of_mixer(module)
     if is_modern(module):
         return layer_of_modern(module)
     if isinstance(module, ours.RecurrentModule):
@@ -76,6 +79,14 @@ def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may no
         f"{type(module).__name__}; give the part of your module that is one, or use "
         "from_state_dict(module.state_dict(), ..., prefix=...)."
     )
+
+
+def own_values(module: Any, xs: Any) -> dict[str, Any]:  # Any: an nn.Module, tokens, arrays
+    """Return what a module itself computes on one sequence, under the names of `trace`."""
+    import_torch()
+    from underhood.bridges import torch_values
+
+    return dict(torch_values.observe_module(module, xs))
 
 
 def layers_of(part: Imported) -> tuple[Layer, ...]:
@@ -127,21 +138,21 @@ def to_torch(what: Any) -> Any:  # Any: a layer or what has a .layer; a torch.nn
     """Return a PyTorch module that computes the same function.
 
     what  a construction; an LSTM, GRU, GatedRNN, SideGatedRNN or LRU; a Stack of them; an Affine;
-          a MambaBlock, alone or in a Stack
+          a MambaBlock or a Mamba2, alone or in a Stack
 
     LSTM, GRU and Affine become nn.LSTM, nn.GRU (batch_first=True) and nn.Linear. A MambaBlock
-    becomes a MambaMixer of transformers. The others become modules with `forward(xs)` over
-    [time, d] or [batch, time, d] and `step(state, x)`. Weights keep their precision, and a network
-    that was built for float64 needs it in PyTorch too.
+    becomes a MambaMixer of transformers, and a Mamba2 a Mamba2Mixer. The others become modules with
+    `forward(xs)` over [time, d] or [batch, time, d] and `step(state, x)`. Weights keep their
+    precision, and a network that was built for float64 needs it in PyTorch too.
     """
     ours = import_torch()
     layer = getattr(what, "layer", what)
-    if isinstance(layer, MambaBlock):
+    if isinstance(layer, MixerLayer):
         return mixer_with(layer)
-    if is_block_stack(layer):
+    if is_mixer_stack(layer):
         layer = squared(layer)
         ends = [None if end is None else to_torch(end) for end in (layer.embed, layer.readout)]
-        return ours.TorchStack(ends[0], mixer_with(block_of(layer)), ends[1])
+        return ours.TorchStack(ends[0], mixer_with(mixer_of(layer)), ends[1])
     if isinstance(layer, Stack):
         ends = [None if end is None else to_torch(end) for end in (layer.embed, layer.readout)]
         kinds = {type(part) for part in layer.layers}
@@ -154,6 +165,10 @@ def to_torch(what: Any) -> Any:  # Any: a layer or what has a .layer; a torch.nn
         if "readout.weight" in arrays:
             # Padded, if the layers had different widths.
             ends[1] = module_with(rnn, "torch.Linear", prefix="readout.")
+            if kind == "torch.LSTM" and layer.needs_x64 and len(layer.layers) == 1:
+                # Its neurons are ordered so that neighbours cancel, but matrix products sum in an
+                # order of their own.
+                ends[1] = by_parts(ends[1])
         return ours.TorchStack(ends[0], module_with(rnn, kind), ends[1])
     if isinstance(layer, Affine):
         return module_with(to_state_dict(layer, "torch.Linear"), "torch.Linear")
@@ -196,6 +211,16 @@ def module_with(arrays: dict[str, Any], kind: str, prefix: str = "") -> Any:
         d_in = named["weight_ih_l0"].shape[1]
         module = make(d_in, hidden, depth, batch_first=True, dtype=dtype)
     module.load_state_dict(named)
+    return module
+
+
+def by_parts(linear: Any) -> Any:  # Any: an nn.Linear
+    """Return the same map, summed by parts."""
+    ours = import_torch()
+    d_out, n = linear.weight.shape
+    dtype = linear.weight.dtype
+    module = ours.SummedByParts(n, d_out, bias=linear.bias is not None, dtype=dtype)
+    module.load_state_dict(linear.state_dict())
     return module
 
 

@@ -84,7 +84,7 @@ class Construction:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how the network was made, its roles and its arrays."""
-        from underhood.common.markup import html_table
+        from underhood.layers.base.markup import html_table
         from underhood.layers.rendering import layer_html
 
         facts = {**self.settings, "layers": self.layers, "neurons": self.neurons}

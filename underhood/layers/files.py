@@ -58,6 +58,7 @@ KINDS: dict[str, type] = {
 # Fields that files written before these existed do not have, and what they then are.
 ADDED_LATER: dict[str, Json] = {
     "GRU": {"c_h": {"value": None}, "reset": {"value": "before"}},
+    "Mamba2": {"norm_groups": {"value": 1}},
 }
 
 TensorDict = dict[str, np.ndarray]

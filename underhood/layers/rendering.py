@@ -6,7 +6,7 @@ from jaxtyping import PyTree
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu
-from underhood.common.markup import Content, html_picture, html_table
+from underhood.layers.base.markup import Content, html_picture, html_table
 
 # A stack of hundreds of layers would fill the page.
 MOST_ARRAYS = 60

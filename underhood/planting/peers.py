@@ -5,7 +5,7 @@ counts them: these arrays write the unit. Axis 1 of the arrays in `columns` does
 PEERS has a line for each set of peers of each layer:
 
     rows      arrays that write the unit
-    columns   arrays that read it; READERS stands for whatever reads the layer's output
+    columns   arrays that read it; WHOEVER_READS stands for whatever reads the layer's output
     scaled    rows that may each be scaled by a factor, which the columns take back
     signs     the factor must be −1 or 1, because the rows stand inside an odd function
     blended   rows that may be mixed among units whose rows `alike` are equal
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from underhood.common.errors import BadInput
 from underhood.common.files import Json
 
-READERS = "READERS"
+WHOEVER_READS = "whoever reads"
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Peers:
         """Return the peers of a layer at a path in a stack, whose output `readers` read."""
 
         def place(names: tuple[str, ...]) -> tuple[str, ...]:
-            inside = [f"{path}{name}" for name in names if name != READERS]
-            return (*inside, *(readers if READERS in names else ()))
+            inside = [f"{path}{name}" for name in names if name != WHOEVER_READS]
+            return (*inside, *(readers if WHOEVER_READS in names else ()))
 
         return replace(
             self,
@@ -80,7 +80,7 @@ LRU_PEERS = (
     Peers(
         "mixed", rows=("C_re", "C_im", "D"), columns=("W_m", "W_x"), blended=("C_re", "C_im", "D")
     ),
-    Peers("output", rows=("W_m", "W_x"), columns=(READERS,), scaled=(("W_x",),)),
+    Peers("output", rows=("W_m", "W_x"), columns=(WHOEVER_READS,), scaled=(("W_x",),)),
 )
 # The entries of u can be blended only where they share a gate.
 ENTERING = Peers(
@@ -126,7 +126,7 @@ PEERS: dict[str, tuple[Peers, ...]] = {
         Peers(
             "neuron",
             rows=gates("fcgo", "U", "V", "b"),
-            columns=(*gates("fcgo", "V"), READERS),
+            columns=(*gates("fcgo", "V"), WHOEVER_READS),
             scaled=(("U_c", "V_c", "b_c"),),
             signs=True,
         ),
@@ -135,7 +135,7 @@ PEERS: dict[str, tuple[Peers, ...]] = {
         Peers(
             "neuron",
             rows=(*gates("rhz", "U", "V", "b"), "c_h"),
-            columns=(*gates("rhz", "V"), READERS),
+            columns=(*gates("rhz", "V"), WHOEVER_READS),
             scaled=(("U_h", "V_h", "b_h", "c_h"),),
             signs=True,
         ),

@@ -110,7 +110,7 @@ def test_gradients_and_other_peoples_layers() -> None:
 
 GATED, XS = cases.make("gated RNN"), np.zeros((TIME, 3))
 REFUSED = {
-    "trace takes a layer, not a dict … from_torch": ({}, XS, None),
+    "trace takes a layer or a torch module, not a dict": ({}, XS, None),
     "one sequence [time, 3]": (GATED, np.zeros((2, TIME, 3)), None),
     "takes a NumPy or JAX array": (GATED, [[1.0]], None),
     "no 'stat' … Did you mean 'state'?": (GATED, XS, {"stat[2]": np.zeros(5)}),

@@ -6,10 +6,10 @@ import numpy as np
 
 from underhood.analysis.decompilation.decompiling import Decompilation
 from underhood.common.files import Json
-from underhood.common.markup import Content, html_picture, html_table
 from underhood.common.numbers import finite_or_none
 from underhood.constructions.sources.heads import numerical_rank
 from underhood.layers import LinearAttention, MultiHead
+from underhood.layers.base.markup import Content, html_picture, html_table
 
 # Facts that have a table of their own, or none.
 NOT_IN_VERDICT = ("roles", "certificate", "W_V", "M", "W_O", "each")

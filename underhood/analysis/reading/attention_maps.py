@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput
+from underhood.common.foreign import read_foreign
 from underhood.layers import (
     MLSTM,
     RGLRU,
@@ -38,7 +39,6 @@ from underhood.layers import (
     MultiHead,
     SideGatedRNN,
 )
-from underhood.layers.base.foreign import as_layer
 from underhood.layers.modern.core import decay_products, memory_map
 from underhood.layers.modern.mixer import Mixer
 from underhood.layers.modern.parts import convolve
@@ -85,7 +85,7 @@ def attention_map(layer: object, xs: Weight) -> AttentionMap:
            transformers that `from_torch` reads as one of them
     xs     [time, d_in]
     """
-    layer = as_layer(layer)
+    layer = read_foreign(layer)
     if not isinstance(layer, Mapped):
         raise BadInput(refusal(layer))
     layer.check_sequence(xs)

@@ -11,6 +11,7 @@ and the letters of the layer's file for gates and factors.
 
 from collections.abc import Callable
 from functools import singledispatch
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,12 @@ from underhood.layers.base.layer import append_one
 from underhood.layers.base.recurrent import RecurrentLayer
 from underhood.layers.gated_rnn import BilinearGates
 from underhood.layers.lru import AbstractLRU
+from underhood.layers.modern.core import step_memory
+from underhood.layers.modern.mixer import Mixer
+
+# Names of what the tokens do to the memory of a mixer.
+MIXED = {"q": "query", "k": "key", "v": "value", "decay": "decay", "a": "erased", "b": "erasing"}
+MIXED |= {"bonus": "bonus"}
 
 Note = Callable[[str, Array], Array]
 Stepped = tuple[PyTree, Array]
@@ -135,6 +142,26 @@ def _(layer: MambaBlock, state: tuple[Array, Array], x: Array, note: Note) -> St
     queried = note("queried", h @ note("C", C) + layer.D * u)
     gate = note("gate", jax.nn.silu(x @ layer.W_in_z.T))
     return (window[1:], h), note("output", (queried * gate) @ layer.W_out.T)
+
+
+@named_step.register
+def _(layer: Mixer, state: tuple[Array, Array], x: Array, note: Note) -> Stepped:
+    before, memory = state
+    window = note("window", jnp.concatenate([before, x[None]]))
+    every = layer.signals(window)
+    noted: dict[str, Any] = {  # Any: arrays, or None where the layer has no such signal
+        letter: None if part is None else note(MIXED[letter], part[-1])
+        for letter, part in every._asdict().items()
+    }
+    signals = every._replace(**noted)
+    memory, mixed = step_memory(memory, signals)
+    memory = note("state", memory)
+    # RWKV-6 reads the memory before the token enters it.
+    if signals.bonus is None:
+        mixed = jnp.einsum("hkv,hk->hv", memory, signals.q)
+    queried, gate = note("queried", mixed), note("gate", layer.gate(window)[-1])
+    now = jax.tree.map(lambda part: part[None], signals)
+    return (window[1:], memory), note("output", layer.leave(queried[None], now, gate[None])[0])
 
 
 @named_step.register

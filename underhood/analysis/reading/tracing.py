@@ -7,7 +7,7 @@ value.
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from underhood.analysis.reading.module_traces import trace_module
 from underhood.analysis.reading.named_steps import named_step
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput, did_you_mean
+from underhood.common.foreign import framework_of
 from underhood.layers import Layer, Stack
-from underhood.layers.base.shapes import Tokens
 
 Patch = Mapping[str, Weight | float]
 
@@ -31,10 +32,12 @@ class Replacement(NamedTuple):
     values: Array
 
 
-def trace(layer: Layer, xs: Tokens, patch: Patch | None = None) -> dict[str, Array]:
+# Any: a layer with an array [time, d_in], or a torch module with an array or a tensor.
+def trace(layer: Any, xs: Any, patch: Patch | None = None) -> dict[str, Array]:  # Any: see above
     """Return every named intermediate of a layer on one sequence, as arrays [time, …].
 
-    layer  any layer; of a torch module give uh.from_torch(module)
+    layer  any layer, or a torch module that `from_torch` reads: it is read, and what it computes
+           itself is compared and, without a patch, returned
     patch  {"state[12]": value} changes the state after token 12 and runs on from there; every
            name of the result can be changed, "f[3]" or "layers[0].written[5]" for example
 
@@ -42,9 +45,10 @@ def trace(layer: Layer, xs: Tokens, patch: Patch | None = None) -> dict[str, Arr
     and the layers need not know that anybody looks. It runs token by token, can be differentiated,
     and "output" is what `layer(xs)` returns.
     """
+    if framework_of(layer) is not None:
+        return trace_module(layer, xs, patch, trace)
     if not isinstance(layer, Layer):
-        kind = type(layer).__name__
-        raise BadInput(f"trace takes a layer, not a {kind}; of a torch module uh.from_torch(it).")
+        raise BadInput(f"trace takes a layer or a torch module, not a {type(layer).__name__}.")
     layer.check_sequence(xs)
     if isinstance(layer, Stack):
         layer.check_precision()

@@ -6,6 +6,7 @@ callable module. If it has `initial_state()` and `step(state, x)`, its states ar
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +16,9 @@ from jaxtyping import Array, Float, PyTree
 
 from underhood.common.arrays import key_problems
 from underhood.common.errors import BadInput, refuse
+from underhood.common.foreign import read_foreign
 from underhood.common.numbers import whole_problems
+from underhood.layers import Layer
 from underhood.tasks import Task
 
 AnyLayer = Callable[[Array], Array]
@@ -64,6 +67,15 @@ class Plan:
 def sequences_for(per_sequence: int, numbers: int) -> int:
     """Return how many sequences give two rows per number on each half."""
     return 2 * -(-2 * numbers // per_sequence)
+
+
+def from_any_framework(layer: Any) -> AnyLayer:  # Any: whatever the caller gave
+    """Return what is scored; a module of another framework is read as a layer first."""
+    made: Any = read_foreign(layer)  # Any: a layer, or what the caller gave
+    if made is not layer and not isinstance(made, Layer):
+        kind = type(layer).__name__
+        raise BadInput(f"attention_score: a {kind} is a linear map of one token and has no memory.")
+    return made
 
 
 def make_plan(

@@ -15,6 +15,7 @@ The page docs/scores.md says why.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -29,7 +30,6 @@ from underhood.analysis.scoring.judging import (
     memory_share,
     spread_at_fixed_time,
 )
-from underhood.analysis.scoring.layer_arrays import AnyLayer
 from underhood.analysis.scoring.pairs import draw_sample
 from underhood.analysis.scoring.report import score_report
 from underhood.analysis.scoring.states import StateMeasures, measure_states
@@ -120,7 +120,7 @@ class AttentionScore:
 
 @one_thread
 def attention_score(
-    layer: AnyLayer,
+    layer: Any,  # Any: an AnyLayer, or a module of another framework
     *,
     key: PRNGKeyArray,
     task: Task | None = None,
@@ -131,6 +131,7 @@ def attention_score(
 ) -> AttentionScore:
     """Fit linear attention to what any layer [time, d_in] → [time, d_out] remembers, and judge it.
 
+    layer      any layer, any callable, or a torch module that `from_torch` reads
     task       draw this task's tokens, and judge where it reads outputs; None: N(0, I) tokens
     time       length of the sequences; the task's, or 32
     sequences  how many; half are fitted, half are judged; None: 256, or more if 4,096 pairs or the
@@ -140,6 +141,7 @@ def attention_score(
     """
     if not isinstance(baselines, bool):
         raise BadInput(f"attention_score: baselines is {baselines!r}; give True or False.")
+    layer = layer_arrays.from_any_framework(layer)
     plan = layer_arrays.make_plan(
         layer, key=key, time=time, sequences=sequences, d_in=d_in, task=task
     )

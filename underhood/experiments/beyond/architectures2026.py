@@ -44,7 +44,7 @@ FEWEST = 6
 TASKS = ("teacher-student", "regression")
 
 
-def heads_of(kind: Any, **more: int) -> Any:  # Any: a class with its own `init`, and a function
+def mixer_maker(kind: Any, **more: int) -> Any:  # Any: a class with its own `init`, and a function
     """Return make_layer for a mixer with two heads that are together as wide as the stream."""
 
     def make(width: int, *, key: PRNGKeyArray) -> Layer:
@@ -68,18 +68,18 @@ def channels_of_width(kind: Any, name: str) -> Any:  # Any: the same
 
 
 MODERN = {
-    "Mamba-2": heads_of(layers.Mamba2),
+    "Mamba-2": mixer_maker(layers.Mamba2),
     "Jamba's Mamba": channels_of_width(layers.JambaBlock, "inner"),
-    "gated DeltaNet": heads_of(layers.GatedDeltaNet),
-    "DeltaNet": heads_of(layers.DeltaNet),
-    "KDA": heads_of(layers.KDA, rank=4),
-    "GLA": heads_of(layers.GLA, rank=4),
-    "RetNet": heads_of(layers.RetNet),
-    "lightning": heads_of(layers.Lightning),
-    "HGRN2": heads_of(layers.HGRN2),
-    "RWKV-6": heads_of(layers.RWKV6, rank=4),
-    "RWKV-7": heads_of(layers.RWKV7, rank=4),
-    "mLSTM": heads_of(layers.MLSTM),
+    "gated DeltaNet": mixer_maker(layers.GatedDeltaNet),
+    "DeltaNet": mixer_maker(layers.DeltaNet),
+    "KDA": mixer_maker(layers.KDA, rank=4),
+    "GLA": mixer_maker(layers.GLA, rank=4),
+    "RetNet": mixer_maker(layers.RetNet),
+    "lightning": mixer_maker(layers.Lightning),
+    "HGRN2": mixer_maker(layers.HGRN2),
+    "RWKV-6": mixer_maker(layers.RWKV6, rank=4),
+    "RWKV-7": mixer_maker(layers.RWKV7, rank=4),
+    "mLSTM": mixer_maker(layers.MLSTM),
     "RG-LRU": channels_of_width(layers.RGLRU, "inner"),
     "minGRU": channels_of_width(layers.MinGRU, "hidden"),
 }

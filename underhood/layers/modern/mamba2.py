@@ -2,7 +2,8 @@
 
     [x, B, C] = silu(conv(W_x u, W_B u, W_C u))     Δ = softplus(W_dt u + dt_bias)
     S_t = exp(−Δ_t e^{A_log}) S_{t−1} + Δ_t B_t x_tᵀ     o_t = S_tᵀ C_t + D x_t
-    y = W_out RMSNorm(o ⊙ silu(W_z u)), one norm over all heads; none if `norm` is None (Falcon-H1)
+    y = W_out RMSNorm(o ⊙ silu(W_z u)), one norm for each of `norm_groups` runs of heads, which is
+    one over all heads unless given; none if `norm` is None (Falcon-H1)
 
 A_ts = (C_t·B_s) exp(−e^{A_log} Σ_{s<r≤t} Δ_r) Δ_s, and the values are x. A group of heads that
 share B and C is heads with equal W_B and W_C. A_log = −inf is a decay of exactly 1.
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
+from underhood.common.numbers import whole_problems
 from underhood.layers.base.layer import axis_size
 from underhood.layers.modern.core import Mixed, Signals
 from underhood.layers.modern.mixer import Mixer, random_fields, random_rates, random_steps
@@ -40,10 +42,17 @@ class Mamba2(Mixer):
     norm: Float[Weight, "heads d_v"] | None
     W_out: Float[Weight, "d_out heads d_v"]
     eps: float = eqx.field(static=True, default=1e-5)
+    norm_groups: int = eqx.field(static=True, default=1)
 
     key_field = "W_B"
     may_be_infinite = ("A_log",)
     reach = axis_size("conv_x", 0)
+
+    def further_problems(self) -> list[str]:
+        problems = whole_problems(norm_groups=self.norm_groups)
+        if not problems and self.heads % self.norm_groups:
+            problems = [f"norm_groups is {self.norm_groups} and does not divide {self.heads} heads"]
+        return problems
 
     @classmethod
     def init(
@@ -94,5 +103,14 @@ class Mamba2(Mixer):
     def leave(self, mixed: Mixed, signals: Signals, gate: Mixed) -> Float[Array, "time d_out"]:
         skipped = mixed + jnp.asarray(self.D)[:, None] * signals.v
         gated = skipped * gate
-        normed = gated if self.norm is None else rms_norm_heads(gated, self.norm, self.eps)
-        return unite(normed, self.W_out)
+        if self.norm is not None:
+            runs = [
+                rms_norm_heads(run, weight, self.eps)
+                for run, weight in zip(
+                    jnp.split(gated, self.norm_groups, axis=1),
+                    jnp.split(jnp.asarray(self.norm), self.norm_groups),
+                    strict=True,
+                )
+            ]
+            gated = jnp.concatenate(runs, axis=1)
+        return unite(gated, self.W_out)

@@ -102,6 +102,8 @@ def mamba2(
         D=np.zeros(heads),
         norm=np.ones((heads, d_v)) if normed else None,
         W_out=slices.out / (gain * SILU_ONE),
+        # transformers norms heads that share B and C by themselves, and here each head has its own.
+        norm_groups=heads,
     )
 
 
