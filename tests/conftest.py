@@ -1,11 +1,24 @@
 """What all tests share: shapes checked at run time, float64 on request, repeatable draws."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 # Before JAX is imported: the tests need no accelerator, and a device is slow to start.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# Most of the time of the tests is compilation. The processes of one run, also those that a test
+# starts, share what they compile. The folder is new in every run: a result must not depend on
+# what an earlier run left on the disk.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    PROGRAMS = tempfile.mkdtemp(prefix="underhood-programs-")
+    atexit.register(shutil.rmtree, PROGRAMS, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import hypothesis
 import jax
@@ -45,9 +58,6 @@ from underhood.training.program_cache import forget_if_many  # noqa: E402
 
 # The scripts that write the pages, as modules.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "docs"))
-
-# A result must not depend on what an earlier run left on the disk.
-jax.config.update("jax_enable_compilation_cache", False)
 
 # No deadline, because the first example of a size compiles; no database and no fresh seed, so
 # that every machine sees the same examples.

@@ -28,14 +28,26 @@ LONG_CHUNKS = [0, 1, 9, 73, 585]
 
 @contextlib.contextmanager
 def cached_programs(folder: Path) -> Iterator[None]:
-    """Keep compiled programs in a folder; conftest.py turns other caches off."""
+    """Keep compiled programs in a folder of their own, not in the one that all tests share."""
+    shared = jax.config.jax_compilation_cache_dir
     killable.use_cache(folder)
     compilation_cache.reset_cache()
     try:
         yield
     finally:
-        jax.config.update("jax_enable_compilation_cache", False)
+        jax.config.update("jax_compilation_cache_dir", shared)
         compilation_cache.reset_cache()
+
+
+@contextlib.contextmanager
+def compiled_anew() -> Iterator[None]:
+    """Take no program from this process or from the disk."""
+    jax.clear_caches()
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", True)
 
 
 def assert_same(run: uh.Run, expected: uh.Run) -> None:

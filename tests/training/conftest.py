@@ -18,13 +18,14 @@ from underhood.training.arrangement import Arrangement
 def straight() -> uh.Run:
     """The run that nothing stopped, compiled anew: what all others must equal."""
     # Or programs that other files compiled with `quick_compile` would run here again.
-    jax.clear_caches()
-    return train()
+    with stored.compiled_anew():
+        return train()
 
 
 @pytest.fixture(scope="session")
 def straight_padded(straight) -> uh.Run:
-    return train(**stored.PADDED)
+    with stored.compiled_anew():
+        return train(**stored.PADDED)
 
 
 # After the two above, which are compiled anew: all other runs must equal them, so programs from
