@@ -112,13 +112,17 @@ class Sign:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells row by row; the legend has (sign, colour, meaning)."""
+    """Cells row by row; the legend has (sign, colour, meaning).
+
+    hidden  columns of the result's rows that the page leaves to the cells
+    """
 
     title: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[Sign, ...]
     legend: tuple[tuple[str, int, str], ...]
+    hidden: tuple[str, ...] = ()
 
 
 Chart = Plot | Matrices | Film | Grid
