@@ -42,6 +42,8 @@ SIGNS = dict(zip((*HOLDS, *FAILS), "▲✓≠✗", strict=True))
 MARK = "<!-- underhood report -->"
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([a-z_]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export ", re.MULTILINE)
+# The page is read by browsers: no indentation, and no lines of comment.
+INDENT = re.compile(r"^(?: *//.*\n| +)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def page_text(results: Results, figures: dict[str, Figure], without: dict[str, s
     )
     environment.filters |= {"shown": number_text, "described": alt_text}
     encoded = script_json(share_lists([encode_chart(chart) for chart in charts]))
-    raw = {"mark": MARK, "style": style(), "script": script(), "charts": encoded}
+    raw = {"mark": MARK, "style": style(), "script": sent_script(), "charts": encoded}
     return environment.from_string(asset("page.html")).render(
         **{name: markupsafe.Markup(text) for name, text in raw.items()},
         policy=policy(),
@@ -181,6 +183,12 @@ def script(first: str = "page.js") -> str:
 
 
 @cache
+def sent_script() -> str:
+    """Return the page's module without indentation and lines of comment."""
+    return INDENT.sub("", script())
+
+
+@cache
 def style() -> str:
     return "\n".join(map(asset, ("page.css", "explorer.css")))
 
@@ -192,5 +200,5 @@ def policy_hash(text: str) -> str:
 
 def policy() -> str:
     """Return a policy that allows no request, and no script or style but ours."""
-    ours = f"script-src '{policy_hash(script())}'; style-src '{policy_hash(style())}'"
+    ours = f"script-src '{policy_hash(sent_script())}'; style-src '{policy_hash(style())}'"
     return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
