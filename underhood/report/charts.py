@@ -103,22 +103,26 @@ class Film:
 
 @dataclass(frozen=True)
 class Sign:
-    """A sign, its place in the PALETTE, and what it stands for."""
+    """A sign, its place in the PALETTE, and what it stands for, in sentences."""
 
     sign: str
     colour: int
-    text: str
+    text: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells row by row; the legend has (sign, colour, meaning)."""
+    """Cells row by row; the legend has (sign, colour, meaning).
+
+    hidden  columns of the result's rows that the page leaves to the cells
+    """
 
     title: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[Sign, ...]
     legend: tuple[tuple[str, int, str], ...]
+    hidden: tuple[str, ...] = ()
 
 
 Chart = Plot | Matrices | Film | Grid
@@ -203,8 +207,14 @@ def encode_chart(chart: Chart) -> Json:
         panels = [encode_matrix(panel) for panel in chart.panels]
         return common | {**vars(chart), "kind": "matrices", "panels": panels}
     if isinstance(chart, Grid):
-        cells = [list(vars(cell).values()) for cell in chart.cells]
-        return common | {**vars(chart), "kind": "grid", "cells": cells}
+        # Sentences repeat, so they are sent once: a cell has the places of its own.
+        sentences = list(dict.fromkeys(part for cell in chart.cells for part in cell.text))
+        places = {sentence: place for place, sentence in enumerate(sentences)}
+        cells = [
+            [cell.sign, cell.colour, [places[part] for part in cell.text]] for cell in chart.cells
+        ]
+        sent = {**vars(chart), "kind": "grid", "cells": cells, "sentences": sentences}
+        return common | {name: value for name, value in sent.items() if name != "hidden"}
     frames = [[encode_matrix(panel) for panel in frame] for frame in chart.frames]
     return common | {"kind": "film", "names": list(chart.names), "frames": frames}
 

@@ -23,7 +23,7 @@ import jinja2
 from jinja2.utils import markupsafe
 
 from underhood.common.files import Json
-from underhood.report.charts import Chart, Figure, alt_text, encode_chart, share_lists
+from underhood.report.charts import Chart, Figure, Grid, alt_text, encode_chart, share_lists
 from underhood.report.tallies import deciding, tally_of_ours, what_we_found
 from underhood.results.claims import CLAIMS, Claim
 from underhood.results.files import (
@@ -111,12 +111,19 @@ def page_text(results: Results, figures: dict[str, Figure], without: dict[str, s
         verdict_words=verdict_words,
         ours=[number for result in shown for number in select_numbers(result, OURS)],
         tally_of_ours=tally_of_ours,
-        columns=columns_of,
+        columns=table_columns,
         provenance=origin_of,
         totals=verdict_counts(part for part in parts if not part.claim.ours),
         totals_beyond=verdict_counts(part for part in parts if part.claim.ours),
         scales=sorted({result["scale"] for result in shown}),
     )
+
+
+def table_columns(rows: list[Json], figure: Figure | None) -> list[str]:
+    """Return the columns of the table of rows, without those that a grid shows for each cell."""
+    charts = figure.charts if figure else ()
+    hidden = {name for chart in charts if isinstance(chart, Grid) for name in chart.hidden}
+    return [name for name in columns_of(rows) if name not in hidden]
 
 
 def verdict_counts(parts: Iterable[Part]) -> Counter[tuple[str, str]]:

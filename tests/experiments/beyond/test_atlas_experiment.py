@@ -34,7 +34,7 @@ def test_the_grid_has_a_sign_and_a_text_for_every_pair(outcome) -> None:
     (grid,) = atlas_charts({}, {"rows": outcome.rows})
     assert isinstance(grid, Grid) and len(grid.cells) == len(grid.rows) * len(grid.columns)
     assert len({sign for sign, *_ in grid.legend}) == 4
-    texts = {cell.sign: cell.text for cell in grid.cells}
+    texts = {cell.sign: " ".join(cell.text) for cell in grid.cells}
     assert "Error" in texts["="] and "theorem N" in texts["→"]
     assert "theorem S" in texts["✕"] and "gap" in texts["✕"]
     assert encode_chart(grid)["kind"] == "grid" and "impossible" in alt_text(grid)

@@ -5,10 +5,16 @@ import { element } from "./dom.js";
 /** Draw what `charts.py` encodes as "grid". */
 export function drawGrid(container, spec) {
   const text = element("p", { class: "signs-text", "aria-live": "polite" }, "Click a cell.");
-  const buttons = spec.cells.map(([sign, colour, words]) => element("button", {
-    type: "button", class: `c${colour}`, tabindex: -1, "aria-pressed": "false", "aria-label": words,
-  }, sign));
   const across = spec.columns.length;
+  const meanings = Object.fromEntries(spec.legend.map(([sign, , meaning]) => [sign, meaning]));
+  const pair = (place) => {
+    const [row, column] = [spec.rows[Math.floor(place / across)], spec.columns[place % across]];
+    return `${row} → ${column}: ${meanings[spec.cells[place][0]]}.`;
+  };
+  const buttons = spec.cells.map(([sign, colour], place) => element("button", {
+    type: "button", class: `c${colour}`, tabindex: -1, "aria-pressed": "false",
+    "aria-label": pair(place),
+  }, sign));
   const choose = (place) => {
     for (const button of buttons) {
       button.tabIndex = -1;
@@ -16,7 +22,8 @@ export function drawGrid(container, spec) {
     }
     buttons[place].tabIndex = 0;
     buttons[place].setAttribute("aria-pressed", "true");
-    text.textContent = spec.cells[place][2];
+    const sentences = spec.cells[place][2].map((number) => spec.sentences[number]);
+    text.textContent = [pair(place), ...sentences].join(" ");
   };
   const head = element("tr", {}, element("td"),
     ...spec.columns.map((name) => element("th", { scope: "col" }, name)));
