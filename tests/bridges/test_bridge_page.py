@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "bridges.md"
 @pytest.mark.usefixtures("unhooked", "quick_compile")
 def test_the_blocks_for_pytorch_run() -> None:
     blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     names: dict = {}
     for block in blocks:
         assert "assert " in block

@@ -62,17 +62,27 @@ def test_a_layer_comes_back_bit_by_bit(name: str, tmp_path) -> None:
         np.testing.assert_allclose(layer(xs), loaded(xs), rtol=1e-5, atol=1e-6)
 
 
-def test_a_gru_of_an_older_file_resets_before_the_product(tmp_path) -> None:
-    path = tmp_path / "gru.safetensors"
-    uh.save(path, LAYERS["gru"])
+def loaded_without(path, layer, *fields: str):
+    """Save a layer as it was saved before some fields existed, and load it."""
+    uh.save(path, layer)
     tensors = safetensors.numpy.load_file(path)
     with safetensors.safe_open(path, "np") as file:
         metadata = file.metadata()
     structure = json.loads(metadata["layer"])
-    del structure["fields"]["c_h"], structure["fields"]["reset"]
+    for field in fields:
+        del structure["fields"][field]
     metadata["layer"] = json.dumps(structure)
     safetensors.numpy.save_file(tensors, path, metadata)
-    loaded = uh.load(path)
+    return uh.load(path)
+
+
+def test_a_mamba2_of_an_older_file_has_one_norm(tmp_path) -> None:
+    layer = uh.Mamba2.init(**HEADS, key=jax.random.key(0))
+    assert loaded_without(tmp_path / "a.safetensors", layer, "norm_groups").norm_groups == 1
+
+
+def test_a_gru_of_an_older_file_resets_before_the_product(tmp_path) -> None:
+    loaded = loaded_without(tmp_path / "gru.safetensors", LAYERS["gru"], "c_h", "reset")
     assert (loaded.reset, loaded.c_h) == ("before", None)
     assert eqx.tree_equal(jax.tree.map(np.asarray, LAYERS["gru"]), loaded)
 

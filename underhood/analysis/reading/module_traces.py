@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
+from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput
 from underhood.common.foreign import OBSERVERS, READERS, framework_of
 from underhood.layers import Layer
@@ -21,7 +21,7 @@ from underhood.layers import Layer
 LARGEST_DIFFERENCE = 1e-2
 
 # What traces a layer: tokens and a patch to named arrays.
-TraceLayer = Callable[[Layer, Any, Any], dict[str, Array]]  # Any: as in trace
+TraceLayer = Callable[[Layer, Any, Any], dict[str, Weight]]  # Any: as in trace
 
 
 # Any: a module, tokens of any framework, and a patch as `trace` takes it.
@@ -30,8 +30,11 @@ def trace_module(
     xs: Any,  # Any: see above
     patch: Any,  # Any: see above
     trace_layer: TraceLayer,
-) -> dict[str, Array]:
-    """Return every named intermediate of a module on one sequence."""
+) -> dict[str, Weight]:
+    """Return every named intermediate of a module on one sequence, as NumPy arrays.
+
+    JAX would warn about float64 numbers where float64 is not switched on.
+    """
     framework = framework_of(module)
     assert framework is not None
     layer = READERS[framework](module)
@@ -50,11 +53,8 @@ def trace_module(
         }
         check_agreement(type(module).__name__, named, shown)
         if patch:
-            return trace_layer(layer, jnp.asarray(tokens), patch)
-        return {
-            name: jnp.asarray(shown[name], value.dtype) if name in shown else value
-            for name, value in named.items()
-        }
+            named, shown = trace_layer(layer, jnp.asarray(tokens), patch), {}
+        return {name: np.asarray(shown.get(name, value)) for name, value in named.items()}
 
 
 def as_numbers(xs: Any, dtype: np.dtype) -> np.ndarray:  # Any: tokens of any framework
@@ -67,7 +67,7 @@ def as_numbers(xs: Any, dtype: np.dtype) -> np.ndarray:  # Any: tokens of any fr
         raise BadInput(f"trace: xs is a {type(xs).__name__}; give tokens [time, d_in].") from None
 
 
-def check_agreement(kind: str, named: dict[str, Array], shown: dict[str, np.ndarray]) -> None:
+def check_agreement(kind: str, named: dict[str, Weight], shown: dict[str, np.ndarray]) -> None:
     """Refuse a module that computes something else than the layer with its weights."""
     for name, value in shown.items():
         expected = np.asarray(named[name])

@@ -33,11 +33,11 @@ class Replacement(NamedTuple):
 
 
 # Any: a layer with an array [time, d_in], or a torch module with an array or a tensor.
-def trace(layer: Any, xs: Any, patch: Patch | None = None) -> dict[str, Array]:  # Any: see above
+def trace(layer: Any, xs: Any, patch: Patch | None = None) -> dict[str, Weight]:  # Any: see above
     """Return every named intermediate of a layer on one sequence, as arrays [time, …].
 
     layer  any layer, or a torch module that `from_torch` reads: it is read, and what it computes
-           itself is compared and, without a patch, returned
+           itself is compared and, without a patch, returned; its arrays are NumPy's
     patch  {"state[12]": value} changes the state after token 12 and runs on from there; every
            name of the result can be changed, "f[3]" or "layers[0].written[5]" for example
 
@@ -54,9 +54,9 @@ def trace(layer: Any, xs: Any, patch: Patch | None = None) -> dict[str, Array]: 
         layer.check_precision()
     xs = jnp.asarray(xs)
     if patch is None or not patch:
-        return run_named(layer, xs, {})
+        return dict(run_named(layer, xs, {}))
     shapes = eqx.filter_eval_shape(run_named, layer, xs, {})
-    return run_named(layer, xs, replacements(patch, shapes, len(xs)))
+    return dict(run_named(layer, xs, replacements(patch, shapes, len(xs))))
 
 
 @eqx.filter_jit
