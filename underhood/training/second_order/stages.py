@@ -32,7 +32,9 @@ TOKENS, ROWS_PER_UNKNOWN = 8, 4
 # On a task whose loss cannot reach zero, samples are for finding the decays only.
 NOISY_ROWS_PER_UNKNOWN = 12
 # At these shares of the scale a wide network shows which neurons it needs.
-CONDENSED_AT = (1e-8, 1e-11)
+CONDENSED_AT = (1e-8, 1e-11, 3e-13)
+# A condensed network is near a solution, or it is not worth more steps than these.
+MOST_CONDENSED_STEPS = 40
 # One output is learned with so many times 2d neurons, and by so many times more after a stall.
 ONE_OUTPUT_SHARE, STALL_GROWTH = 1.4, 1.5
 # Relative errors below this are rounding.
@@ -50,6 +52,7 @@ class Steps(Protocol):
         floor: float,
         far: bool,
         down_to: float | None = None,
+        most: int | None = None,
     ) -> Minimised: ...
 
 
@@ -83,7 +86,7 @@ def fit_condensed(network: SeparableNetwork, data: Data, stage: Stage) -> tuple[
         smaller = condense(result.network, noise, stage.harmless)
         if smaller is not None:
             fewer = data.first(sequences_wanted(smaller, stage.task, noisy=False))
-            again = stage.fit(smaller, fewer, 0.0, False)
+            again = stage.fit(smaller, fewer, 0.0, False, most=MOST_CONDENSED_STEPS)
             if again.costs[-1] <= stage.enough:
                 return again, True
     return result, False

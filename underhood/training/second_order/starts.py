@@ -130,6 +130,7 @@ def run_start(
         floor: float,
         far: bool,
         down_to: float | None = None,
+        most: int | None = None,
     ) -> Minimised:
         before = len(losses)
 
@@ -140,6 +141,7 @@ def run_start(
             return reason
 
         target, left = ZERO_COST * task.scale, max(assignment.steps - before, 1)
+        left = left if most is None else min(left, most)
         if down_to is not None:
             goals = (down_to, 0.0)
             result = descend(student, examples, left, goals, watch, [], exact=False, curved=False)
