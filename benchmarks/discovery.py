@@ -1,14 +1,16 @@
 """Time to discovery: from random weights to the attention inside.
 
     python benchmarks/discovery.py                     all ways side by side, ten teachers
+    python benchmarks/discovery.py --parts rounding wide       some of the parts alone
     python benchmarks/discovery.py --stages            gradients, stage by stage: one student alone
     python benchmarks/discovery.py --stages --teachers 10      ten teachers, one student each
     python benchmarks/discovery.py --stages --seeds 10         ten students of one teacher
     python benchmarks/discovery.py --stages --students FOLDER  trained before, tTEACHER_sSEED
 
 Side by side: the paper's recipe, from a few hundred updates of a compiled program times 781,250;
-`Recipe.fast`; and `uh.fit`, with everything that has to be compiled. Then in-context regression by
-the exact loss, and what too few neurons give. Stage by stage:
+`Recipe.fast`; and `uh.fit`, with everything that has to be compiled: at d = 4 with several widths,
+what too few neurons give, how low the loss gets, and at d = 6 and 8. Then in-context regression by
+the exact loss. Stage by stage:
 
 The paper's student (d = 4, 100 neurons, 100 gate outputs, T = 32) is trained with the fast recipe,
 polished on fresh samples of its task, reduced, and decompiled; `as trained` is the residual of the
@@ -117,48 +119,103 @@ def paper_seconds() -> float:
     return (times[2] - times[1]) / (2 * STEPS) * recipe.steps
 
 
-def fit_teachers(neurons: int, teachers: int) -> tuple[list[float], list[uh.Fit], list[float]]:
-    seconds, fits, residuals = [], [], []
+def wide_student(d):
+    def student(width, *, key):
+        return uh.GatedRNN.init(d_in=d, hidden=width, gated=width, d_out=d, key=key)
+
+    return student
+
+
+def fit_teachers(
+    neurons: int, teachers: int, *, d: int = D, tolerance: float = 1e-16
+) -> list[dict[str, float | uh.Fit]]:
+    """Fit students to teachers; wall-clock and CPU seconds include what is compiled."""
+    rows = []
     for seed in range(teachers):
-        task = teacher(seed)
-        began = time.perf_counter()
+        task = uh.tasks.TeacherStudent.random(d, key=jax.random.key(seed))
+        began, worked = time.perf_counter(), time.process_time()
         fitted = uh.fit(
-            student, task, key=jax.random.key(100 + seed), width=neurons, progress=False
+            wide_student(d),
+            task,
+            key=jax.random.key(100 + seed),
+            width=neurons,
+            tolerance=tolerance,
+            progress=False,
         )
-        seconds.append(time.perf_counter() - began)
-        fits.append(fitted)
-        residuals.append(uh.decompile(fitted.model).residual if fitted.success else np.nan)
-    return seconds, fits, residuals
+        row = {"s": time.perf_counter() - began, "cpu": time.process_time() - worked}
+        residual = uh.decompile(fitted.model).residual if fitted.success else np.nan
+        rows.append(row | {"fit": fitted, "residual": residual, "scale": task.scale})
+    return rows
 
 
-def compare(teachers: int) -> None:
-    """Print all ways to discover attention side by side."""
-    began = time.perf_counter()
+def column(rows, name):
+    return np.array([row[name] for row in rows])
+
+
+def compare_recipes(teachers: int) -> None:
+    """The paper's recipe, and the fast one."""
     paper = paper_seconds()
     print(f"paper's recipe, {WIDTH} neurons: {paper:,.0f} s (extrapolated)", flush=True)
-    trained = time.perf_counter()
-    run = uh.train(student, teacher(0), uh.Recipe.fast(), widths=WIDTH, key=jax.random.key(1))
-    first = time.perf_counter() - trained
+    trained, worked = time.perf_counter(), time.process_time()
+    recipe = uh.Recipe.fast()
+    run = uh.train(student, teacher(0), recipe, widths=WIDTH, key=jax.random.key(1))
+    first, cpu = time.perf_counter() - trained, time.process_time() - worked
     loss = run.rows[0]["loss"]
-    print(f"Recipe.fast, {WIDTH} neurons: {first:.0f} s, loss {loss:.1e}", flush=True)
-    print(f"{'uh.fit':8} {'found':>9} {'median s':>9} {'longest':>8} {'starts':>7} "
-          f"{'loss/scale':>11} {'residual':>9} {'faster':>8}")  # fmt: skip
+    print(
+        f"Recipe.fast, {WIDTH} neurons: {first:.0f} s ({cpu:.0f} s CPU, {recipe.steps:,} updates), "
+        f"loss {loss:.1e}",
+        flush=True,
+    )
+
+
+def compare_sizes(teachers: int) -> None:
+    """`uh.fit` at d = 4 for several widths."""
+    print(f"{'uh.fit':8} {'found':>9} {'median s':>9} {'longest':>8} {'CPU s':>7} {'starts':>7} "
+          f"{'loss/scale':>11} {'residual':>9}")  # fmt: skip
     for neurons in NEURONS:
-        seconds, fits, residuals = fit_teachers(neurons, teachers)
-        scales = [teacher(seed).scale for seed in range(teachers)]
-        losses = [fitted.loss / scale for fitted, scale in zip(fits, scales, strict=True)]
-        successes = sum(fitted.success for fitted in fits)
-        starts = float(np.mean([len(fitted.starts) for fitted in fits]))
-        median = float(np.median(seconds))
+        rows = fit_teachers(neurons, teachers)
+        fits, seconds = [row["fit"] for row in rows], column(rows, "s")
+        losses = np.array([fitted.loss for fitted in fits]) / column(rows, "scale")
         print(
-            f"{neurons:8} {successes:>4} of {teachers:<2} {median:9.2f} {max(seconds):8.2f} "
-            f"{starts:7.1f} {np.median(losses):11.1e} {np.nanmax(residuals):9.1e} "
-            f"{paper / median:8,.0f}",
+            f"{neurons:8} {sum(fitted.success for fitted in fits):>4} of {teachers:<2} "
+            f"{np.median(seconds):9.2f} {max(seconds):8.2f} {np.median(column(rows, 'cpu')):7.2f} "
+            f"{np.mean([len(fitted.starts) for fitted in fits]):7.1f} {np.median(losses):11.1e} "
+            f"{np.nanmax(column(rows, 'residual')):9.1e}",
             flush=True,
         )
-    seconds, fits, _ = fit_teachers(13, min(teachers, 4))
+    fits = [row["fit"] for row in fit_teachers(13, min(teachers, 4))]
     said = f"13 neurons: found {sum(fitted.success for fitted in fits)} of {len(fits)}"
-    print(f"{said}, {np.median(seconds):.1f} s; {fits[0].message}")
+    print(f"{said}; {fits[0].message}", flush=True)
+
+
+def reach_rounding(teachers: int) -> None:
+    """d = 4 with 14 neurons, as far as float64 goes."""
+    rows = fit_teachers(14, teachers, tolerance=1e-21)
+    losses = np.array([row["fit"].loss for row in rows])
+    print(
+        f"14 neurons, tolerance 1e-21: loss below 1e-20 on {sum(losses < 1e-20)} of {teachers}, "
+        f"largest {losses.max():.1e}; longest {max(column(rows, 's')):.1f} s, "
+        f"{max(column(rows, 'cpu')):.1f} s CPU",
+        flush=True,
+    )
+
+
+def go_wider(teachers: int) -> None:
+    """d = 6 and 8 with theory's neurons and twice as many."""
+    for d in (6, 8):
+        for neurons in (d * (d + 3) // 2, d * (d + 3)):
+            rows = fit_teachers(neurons, min(teachers, 3), d=d)
+            fits = [row["fit"] for row in rows]
+            print(
+                f"d = {d}, {neurons} neurons: found {sum(fitted.success for fitted in fits)} of "
+                f"{len(fits)}, longest {max(column(rows, 's')):.1f} s, "
+                f"{max(column(rows, 'cpu')):.1f} s CPU",
+                flush=True,
+            )
+
+
+def regress(teachers: int) -> None:
+    """In-context regression by the exact loss."""
     task = uh.tasks.InContextRegression()
     print("in-context regression, exact loss: neurons, excess loss, step − η*, seconds")
     for neurons in (11, 12, 16, 20):
@@ -176,12 +233,21 @@ def compare(teachers: int) -> None:
         step = uh.decompile(fitted.model, task=task).gradient_step(task)
         excess, off = fitted.loss - task.best_loss, step.step - step.best_step
         print(f"{neurons:8} {excess:10.1e} {off:10.1e} {taken:7.1f}  {fitted.message}", flush=True)
-    print(f"all: {time.perf_counter() - began:.0f} s")
+
+
+PARTS = {
+    "recipes": compare_recipes,
+    "fit": compare_sizes,
+    "rounding": reach_rounding,
+    "wide": go_wider,
+    "regression": regress,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--first", type=int, default=300, help="number of the first teacher")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="some of the parts alone")
     parser.add_argument("--stages", action="store_true", help="gradients, stage by stage")
     parser.add_argument("--teachers", type=int, help="how many; 10 side by side, else 1")
     parser.add_argument("--seeds", type=int, default=1)
@@ -189,7 +255,10 @@ def main() -> None:
     parser.add_argument("--keep", help="write the students trained here into this folder")
     given = parser.parse_args()
     if not given.stages:
-        compare(given.teachers or 10)
+        began = time.perf_counter()
+        for name in given.parts or PARTS:
+            PARTS[name](given.teachers or 10)
+        print(f"all: {time.perf_counter() - began:.0f} s")
         return
     rows = []
     for row, model, task in students(given):

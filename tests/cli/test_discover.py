@@ -46,6 +46,16 @@ def test_json_has_both_attentions_and_the_picture_follows_its_ending(capsys) -> 
     assert Path("x.svg").read_text().startswith("<?xml")
 
 
+def test_heads_are_compared_one_by_one(capsys) -> None:
+    words = ["discover", "--d", "3", "--neurons", "12", "--length", "8"]
+    assert main([*words, "--heads", "2", "--html"]) == 0
+    said, page = capsys.readouterr().out, Path("discover.html").read_text()
+    assert "attention with 2 heads" in said
+    for number in (1, 2):
+        assert f"W_V of head {number}, teacher" in said and f"W_V of head {number}" in page
+    assert float(said.split("largest difference of an entry: ")[1].split()[0]) < 1e-6
+
+
 def test_a_page_holds_the_picture_and_what_is_printed(capsys) -> None:
     assert main([*SMALL, "--html"]) == 0
     said, page = capsys.readouterr().out, Path("discover.html").read_text()
@@ -107,6 +117,7 @@ REFUSED = {
     "--d two": "--d needs a whole number",
     "--d 2 --rank 3": "--rank is 3; give a whole number from 1 to 2",
     "--rank 0": "--rank is 0",
+    "--heads 0": "--heads is 0; give a whole number from 1 to 4",
     "--neurons 0": "--neurons is 0",
     "--length -1": "--length is -1",
     "--seed -1": "--seed is -1",

@@ -15,6 +15,7 @@ import underhood as uh
 from underhood.tasks import (
     AssociativeRecall,
     InContextRegression,
+    MultiHeadTeacher,
     TeacherStudent,
     gradient_descent_loss,
     optimal_step,
@@ -86,6 +87,16 @@ def test_teachers_moments_are_exact(case):
     assert task.scale == pytest.approx(np.mean(squares - means**2), rel=1e-11, abs=rounding)
     if teacher.b_V is teacher.b_K is teacher.b_Q is None:
         assert task.scale == 2 * task.zero_loss
+
+
+@pytest.mark.parametrize(("d", "heads", "length"), [(1, 1, 1), (2, 3, 3), (3, 2, 2)])
+def test_the_variance_of_several_heads_is_exact(d, heads, length, quick_compile):
+    task = MultiHeadTeacher.random(d, heads, length=length, key=KEY)
+    points, masses = grid(*np.polynomial.hermite_e.hermegauss(4), d * length)
+    outputs = jax.jit(jax.vmap(task.attention))(points.reshape(-1, length, d))
+    mean = np.einsum("n,ntv->tv", masses, np.asarray(outputs) ** 2).mean()
+    assert task.scale == pytest.approx(mean, rel=1e-11)
+    assert task.zero_loss == task.scale / 2 and task.with_length(1).time == 1
 
 
 @pytest.mark.parametrize(

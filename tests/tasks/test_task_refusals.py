@@ -14,6 +14,7 @@ import underhood as uh
 from underhood.tasks import (
     AssociativeRecall,
     InContextRegression,
+    MultiHeadTeacher,
     TeacherStudent,
     gradient_descent_loss,
     optimal_step,
@@ -29,6 +30,9 @@ REFUSED = {
     "length is 2.5 … whole number": lambda: TeacherStudent(HEAD, 2.5),
     "length is True": lambda: TeacherStudent(HEAD, True),
     "MultiHead … LinearAttention": lambda: TeacherStudent(uh.MultiHead([HEAD])),
+    "MultiHeadTeacher … is a LinearAttention … MultiHead": lambda: MultiHeadTeacher(HEAD),
+    "without biases": lambda: MultiHeadTeacher(uh.MultiHead([attention(3, b_V=np.ones(3))])),
+    "heads is 0": lambda: MultiHeadTeacher.random(2, 0, key=KEY),
     "NoneType … LinearAttention": lambda: TeacherStudent(None),
     "LinearAttention": lambda: TeacherStudent(uh.LinearAttention),
     "no outputs … W_V": lambda: TeacherStudent(

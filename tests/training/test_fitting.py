@@ -12,9 +12,14 @@ from teachers import attention
 
 import underhood as uh
 from underhood.analysis.forms.quadratic import quadratic_form
-from underhood.common.linear_algebra import symmetric_products
+from underhood.common.linear_algebra import symmetric_products, symmetric_reads
 from underhood.tasks.population import population
-from underhood.training.second_order.condensing import condense, nearest_products
+from underhood.training.second_order.condensing import (
+    condense,
+    crossed_network,
+    nearest_products,
+    spanning_products,
+)
 from underhood.training.second_order.examples import AllSequences, sample
 from underhood.training.second_order.minimising import fit_linear
 from underhood.training.second_order.separable import SeparableNetwork
@@ -124,7 +129,35 @@ def test_picked_tokens_are_those_of_their_sequences() -> None:
 def test_a_product_is_its_own_nearest_product() -> None:
     rng = np.random.default_rng(0)
     reads = symmetric_products(*rng.normal(size=(2, 5, 3)))
-    np.testing.assert_allclose(symmetric_products(*nearest_products(reads, 3)), reads, atol=1e-12)
+    nearest = nearest_products(symmetric_reads(reads, 3))
+    np.testing.assert_allclose(symmetric_products(*nearest), reads, atol=1e-12)
+
+
+def test_products_are_found_in_a_space_that_has_few() -> None:
+    rng = np.random.default_rng(1)
+    # sym(a bᵀ) for a and b in two planes: no member of a random basis is a product.
+    planes = rng.normal(size=(2, 2, 4))
+    pairs = [(a, b) for a in planes[0] for b in planes[1]]
+    reads = symmetric_products(*np.array(pairs).swapaxes(0, 1))
+    space = np.linalg.qr((rng.normal(size=(4, 4)) @ reads).T)[0].T
+    spanned = symmetric_products(*spanning_products(space, 4, 1e-9))
+    np.testing.assert_allclose(spanned @ space.T @ space, spanned, atol=1e-6)
+    assert np.linalg.matrix_rank(spanned, tol=1e-3) == 4
+
+
+def test_kernels_between_memory_and_the_rest_are_the_others_with_zeros() -> None:
+    task, whole = teacher_task(2), random_network(False, 3)
+    crossed = crossed_network(whole.W_m, whole.W_x, whole.decay, 2)
+    data = sample(task, jax.random.key(0), 30, 5)
+    crossed = fit_linear(crossed, data).network
+    rows, columns = np.triu_indices(4)
+    full = replace(whole, linear=crossed.kernels[:, rows, columns])
+    outputs = data.features(full) @ full.linear.T
+    np.testing.assert_allclose(data.features(crossed) @ crossed.linear.T, outputs, atol=1e-10)
+    for left, right in zip(data.derivatives(crossed), data.derivatives(full), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-10)
+    kept = np.array([True, True, False, True])
+    np.testing.assert_allclose(crossed.keep(kept).kernels, full.keep(kept).kernels)
 
 
 @pytest.mark.parametrize("d", [2, 3])

@@ -1,11 +1,11 @@
 """underhood discover: train a random student, and find its teacher's attention in it.
 
     teacher   linear attention with random weights: y_t = W_V (Σ_{s≤t} x_s x_sᵀ) M x_t, where
-              M = W_KᵀW_Q
+              M = W_KᵀW_Q; a sum of such heads with --heads
     student   a gated RNN with random weights, which sees inputs and outputs of the teacher only
 
-W_V and M are known up to one factor: s·W_V and M/s give the same function. The student's are scaled
-like the teacher's before they are compared.
+W_V and M are known up to one factor: s·W_V and M/s give the same function. Several heads are known
+up to a mix. The student's are mixed like the teacher's before they are compared.
 
 Exit status 0: the loss reached zero up to rounding, and the student is attention; 1: it did not.
 """
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
     from underhood.analysis import Decompilation, Reduced
     from underhood.common.files import Json
-    from underhood.layers import GatedRNN, LinearAttention
+    from underhood.layers import GatedRNN
     from underhood.report.discovery import Discovery, Learning
-    from underhood.tasks import TeacherStudent
+    from underhood.tasks import MultiHeadTeacher, TeacherStudent
 
-PRINTED_OPTIONS = ("d", "rank", "length", "seed", "method", "neurons")
+PRINTED_OPTIONS = ("d", "rank", "heads", "length", "seed", "method", "neurons")
 METHODS = ("second-order", "gradient")
+# A teacher has at most so many heads.
+MOST_TAUGHT = 4
 # Updates by gradients, unless --steps is given.
 UPDATES = 20_000
 # A success has at most this loss, as a share of the variance of the teacher's outputs.
@@ -45,6 +47,8 @@ class Discover:
     """Numbers per token."""
     rank: Maybe[int] = None
     """Rank of the teacher's W_V and M; by default full."""
+    heads: int = 1
+    """Heads of the teacher; their outputs are added."""
     neurons: int = 20
     """Neurons of the student."""
     length: int = 32
@@ -77,7 +81,7 @@ class Discover:
         from underhood.report.discovery_text import discovery_text
 
         key, student_key = jax.random.split(jax.random.key(self.seed))
-        task = uh.tasks.TeacherStudent.random(self.d, self.rank, length=self.length, key=key)
+        task = self.task(key)
         if not self.json:
             print(self.setting(), flush=True)
         train = train_by_gradient if self.method == "gradient" else train_second_order
@@ -104,6 +108,7 @@ class Discover:
         check_name("method", self.method, METHODS)
         sizes = {"--d": self.d, "--neurons": self.neurons, "--length": self.length}
         problems = whole_problems(**sizes, **{"--starts": self.starts})
+        problems += whole_problems(most=MOST_TAUGHT, **{"--heads": self.heads})
         problems += whole_problems(least=0, most=2**32 - 1, **{"--seed": self.seed})
         if self.steps is not None:
             problems += whole_problems(**{"--steps": self.steps})
@@ -116,6 +121,14 @@ class Discover:
             raise BadInput(f"--html writes a page; let --out {self.out} end in .html.")
         check_writable(self.picture, replace=self.force)
 
+    def task(self, key: "PRNGKeyArray") -> "TeacherStudent | MultiHeadTeacher":
+        from underhood.tasks import MultiHeadTeacher, TeacherStudent
+
+        if self.heads > 1:
+            sizes = self.d, self.heads, self.rank
+            return MultiHeadTeacher.random(*sizes, length=self.length, key=key)
+        return TeacherStudent.random(self.d, self.rank, length=self.length, key=key)
+
     @property
     def picture(self) -> Path:
         return self.out or Path("discover.html" if self.html else "discover.png")
@@ -123,6 +136,7 @@ class Discover:
     def setting(self) -> str:
         """Say what is about to be trained, and whether it has enough neurons."""
         rank = "" if self.rank is None else f", rank {self.rank}"
+        rank += f", {self.heads} heads" if self.heads > 1 else ""
         said = (
             f"teacher: linear attention with random weights, d = {self.d}{rank}\n"
             f"student: gated RNN with {self.neurons} neurons and random weights; it sees inputs "
@@ -149,9 +163,10 @@ class Discover:
         # nothing makes the horizon take twenty seconds instead of one.
         certified, learning = decompile(reduced.model), discovery.learning
         bound = certified.certificate.bound(radius=RADIUS, time=TOKENS_BOUNDED)
+        which = 0 if self.heads == 1 else slice(None)
         pairs = {"teacher": discovery.teacher, "student": discovery.student}
         matrices = {
-            name: pair and {"W_V": pair[0].tolist(), "M": pair[1].tolist()}
+            name: pair and {"W_V": pair[0][which].tolist(), "M": pair[1][which].tolist()}
             for name, pair in pairs.items()
         }
         return {
@@ -166,6 +181,7 @@ class Discover:
             "radius": RADIUS,
             "time": TOKENS_BOUNDED,
             "bound": finite_or_none(bound),
+            "heads_found": len(result.heads),
             "neurons_needed": len(discovery.after),
             **matrices,
             "difference": discovery.difference,
@@ -174,7 +190,7 @@ class Discover:
 
 
 def train_second_order(
-    options: Discover, task: "TeacherStudent", key: "PRNGKeyArray"
+    options: Discover, task: "TeacherStudent | MultiHeadTeacher", key: "PRNGKeyArray"
 ) -> tuple["GatedRNN", "Learning"]:
     """Return the student that second-order steps find, and how."""
     import numpy as np
@@ -228,7 +244,7 @@ def starting_decay(options: Discover, key: "PRNGKeyArray", number: int) -> "np.n
 
 
 def train_by_gradient(
-    options: Discover, task: "TeacherStudent", key: "PRNGKeyArray"
+    options: Discover, task: "TeacherStudent | MultiHeadTeacher", key: "PRNGKeyArray"
 ) -> tuple["GatedRNN", "Learning"]:
     """Return the student that gradient descent and then polishing find, and how."""
     import jax
@@ -262,39 +278,23 @@ def train_by_gradient(
 
 
 def compared(
-    result: "Decompilation", task: "TeacherStudent", learning: "Learning", after: "np.ndarray"
+    result: "Decompilation",
+    task: "TeacherStudent | MultiHeadTeacher",
+    learning: "Learning",
+    after: "np.ndarray",
 ) -> "Discovery":
-    """Put the attention in the student, if it has one head, beside the teacher's."""
+    """Put the attention in the student, if it has as many heads, beside the teacher's."""
     import numpy as np
 
-    from underhood.layers import LinearAttention
+    from underhood.analysis.decompilation.alignment import aligned_heads
     from underhood.report.discovery import Discovery
+    from underhood.tasks.multi_head_teacher import values_and_scores
 
-    teacher, student, difference = value_and_score(task.attention), None, None
-    if isinstance(result.attention, LinearAttention):
-        W_V, M = value_and_score(result.attention)
-        # Least squares over W_V; the inverse factor goes to M.
-        scale = float(np.sum(W_V * teacher[0]) / np.sum(W_V**2)) if np.any(W_V) else 1.0
-        student = scale * W_V, M / scale if scale else M
-        difference = max(
-            float(np.max(np.abs(mine - theirs)))
-            for mine, theirs in zip(student, teacher, strict=True)
-        )
+    teacher, difference = values_and_scores(task.attention), None
+    student = aligned_heads(result.attention, task.attention)
+    if student is not None:
+        difference = float(np.max(np.abs(np.subtract(student, teacher))))
     ended = "becomes" if learning.success and result.is_attention else "did not become"
-    return Discovery(
-        title=f"A recurrent network with random weights {ended} attention",
-        verdict=f"verdict: {result.reason}",
-        learning=learning,
-        after=after,
-        teacher=teacher,
-        student=student,
-        difference=difference,
-    )
-
-
-def value_and_score(attention: "LinearAttention") -> "tuple[np.ndarray, np.ndarray]":
-    """Return W_V and M = W_KᵀW_Q in float64."""
-    import numpy as np
-
-    V, K, Q = (np.asarray(W, float) for W in (attention.W_V, attention.W_K, attention.W_Q))
-    return V, K.T @ Q
+    title = f"A recurrent network with random weights {ended} attention"
+    rest = learning, after, teacher, student, difference
+    return Discovery(title, f"verdict: {result.reason}", *rest)

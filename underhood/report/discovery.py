@@ -6,6 +6,7 @@ Plain arrays come in; nothing here trains or judges.
 import html
 import io
 import string
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 GREY, BLUE, ORANGE = PALETTE[7], PALETTE[1], PALETTE[2]
 # The entries of a matrix are written into it up to this many columns.
 NUMBERED = 5
+# Characters of the verdict in a line.
+VERDICT_COLUMNS = 150
 # The ending of one page with the picture and the words.
 PAGE = "html"
 
@@ -68,8 +71,8 @@ class Discovery:
     """What the picture shows.
 
     after       λ of the neurons of the trained and reduced student
-    teacher     W_V and M of the teacher
-    student     W_V and M of the attention in the student; None: it has no attention of one head
+    teacher     W_V and M of the teacher's heads, [heads, rows, columns] each
+    student     those of the attention in the student; None: it has another number of heads
     difference  the largest difference of an entry between them
     """
 
@@ -124,7 +127,8 @@ def lay_out_discovery(discovery: Discovery) -> "PrintedPage":
 
     page = plt.figure(figsize=(WIDTH + 0.6, 2.95), layout="constrained")
     page.suptitle(discovery.title, fontsize=9, fontweight="bold")
-    page.supxlabel(discovery.verdict, fontsize=6.5, color="#444444")
+    verdict = textwrap.fill(discovery.verdict, VERDICT_COLUMNS)
+    page.supxlabel(verdict, fontsize=6.5, color="#444444")
     bands = page.subfigures(1, 3, squeeze=False, width_ratios=(1.1, 0.85, 1.15), wspace=0.03)
     left, middle, right = bands[0]
     draw_losses(left.subplots(), discovery.learning)
@@ -194,20 +198,29 @@ def draw_attention(band: "SubFigure", discovery: Discovery) -> None:
     if discovery.student is not None:
         rows.append(("student", discovery.student))
     reach = max(float(np.max(np.abs(matrix))) for _, pair in rows for matrix in pair) or 1.0
-    axes = band.subplots(2, 2, squeeze=False)
+    heads = len(discovery.teacher[0])
+    axes = band.subplots(2, 2 * heads, squeeze=False)
     for axis in axes.ravel():
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
     shown = None
-    for (name, pair), places in zip(rows, axes, strict=False):
-        for matrix, axis in zip(pair, places, strict=True):
+    for (name, (values, scores)), places in zip(rows, axes, strict=False):
+        matrices = [matrix for head in zip(values, scores, strict=True) for matrix in head]
+        for matrix, axis in zip(matrices, places, strict=True):
             shown = axis.imshow(matrix, cmap="RdBu", vmin=-reach, vmax=reach, aspect="equal")
-            write_entries(axis, matrix, reach)
+            if heads == 1:
+                write_entries(axis, matrix, reach)
         places[0].set_ylabel(name, fontsize=7)
-    for name, axis in zip(("$W_V$", "$M = W_K^\\top W_Q$"), axes[0], strict=True):
+    names = ["$W_V$", "$M = W_K^\\top W_Q$"]
+    if heads > 1:
+        names = [
+            f"${name}^{{{number}}}$" for number in range(1, heads + 1) for name in ("W_V", "M")
+        ]
+    for name, axis in zip(names, axes[0], strict=True):
         axis.set_title(name)
     if discovery.student is None:
-        axes[1, 0].text(0, 0.5, "the student holds no\none-head attention", fontsize=7)
+        wanted = "one-head attention" if heads == 1 else "heads like these"
+        axes[1, 0].text(0, 0.5, f"the student holds no\n{wanted}", fontsize=7)
     assert shown is not None
     bar = band.colorbar(shown, ax=axes, shrink=0.7, aspect=30, pad=0.02)
     bar.outline.set_visible(False)

@@ -28,12 +28,17 @@ def discovery_text(facts: Json, discovery: Discovery) -> Text:
             f"{words}\n", f"bold {colour}" if name == "verdict" else ""
         )
     if discovery.student is None or discovery.difference is None:
-        text.append("\nThe student holds no attention of one head to compare.\n")
+        several = f"{facts['heads']} heads that compare with the teacher's"
+        heads = "attention of one head to compare" if facts["heads"] == 1 else several
+        text.append(f"\nThe student holds no {heads}.\n")
     else:
         shown = facts["d"] <= WIDEST_PRINTED
-        for name, place in (("W_V", 0), ("M = W_KᵀW_Q", 1)) if shown else ():
-            pair = discovery.teacher[place], discovery.student[place]
-            text.append("\n" + "\n".join(side_by_side(name, *pair)) + "\n")
+        several = facts["heads"] > 1
+        for head in range(facts["heads"] if shown else 0):
+            for name, place in (("W_V", 0), ("M = W_KᵀW_Q", 1)):
+                pair = discovery.teacher[place][head], discovery.student[place][head]
+                title = f"{name} of head {head + 1}" if several else name
+                text.append("\n" + "\n".join(side_by_side(title, *pair)) + "\n")
         text.append(f"\nlargest difference of an entry: {discovery.difference:.2g}\n")
     return text.append(f"picture: {facts['picture']}")
 

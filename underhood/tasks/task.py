@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.errors import BadInput
-from underhood.layers import LinearAttention
+from underhood.layers import LinearAttention, MultiHead
 from underhood.layers.base.layer import Size
 
 PerSequence = Float[Array, " batch"]
@@ -55,7 +55,7 @@ class Task(eqx.Module):
         """The loss of `best_attention()`."""
 
     @abstractmethod
-    def best_attention(self) -> LinearAttention:
+    def best_attention(self) -> LinearAttention | MultiHead:
         """Return the best linear attention known for the task."""
 
     @abstractmethod

@@ -90,7 +90,7 @@ class Data:
         h = self.counting(network.states(self.in_time))
         if network.W_side is not None:
             return h * (self.counting(self.in_time) @ network.W_side.T)
-        rows, columns = upper(h.shape[1])
+        rows, columns = network.pairs
         return h[:, rows] * h[:, columns] * np.where(rows == columns, 1.0, 2.0)
 
     def derivatives(self, network: "SeparableNetwork") -> list[np.ndarray]:

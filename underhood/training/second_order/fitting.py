@@ -167,7 +167,8 @@ def fit(
         # A start with more neurons may need more than the student has.
         for more in (True, False) if wider and known is None else (False,):
             network = starting_network(model, rng, number, wider=more)
-            fitted, ended = run_start(number, network, assignment, data_keys[number])
+            staged = more and isinstance(model, GatedRNN)
+            fitted, ended = run_start(number, network, assignment, data_keys[number], staged=staged)
             if len(fitted.decay) <= model.neurons:
                 break
             if ended.loss <= limit:

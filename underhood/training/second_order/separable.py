@@ -14,7 +14,6 @@ from underhood.common.linear_algebra import (
     decayed_sums,
     symmetric_part,
     symmetric_products,
-    symmetric_reads,
     upper,
 )
 from underhood.layers import GatedRNN, SideGatedRNN
@@ -23,7 +22,10 @@ from underhood.training.second_order.gates import eigen_gates
 
 @dataclass(frozen=True)
 class SeparableNetwork:
-    """A gated RNN (no W_side) or a side-gated one; `linear` is the upper half of K_o, or D."""
+    """A gated RNN (no W_side) or a side-gated one; `linear` is the upper half of K_o, or D.
+
+    crossed  the kernels pair memory (λ = 1) with other neurons only; `linear` has these entries
+    """
 
     W_m: np.ndarray
     W_x: np.ndarray
@@ -31,6 +33,7 @@ class SeparableNetwork:
     free: np.ndarray
     linear: np.ndarray
     W_side: np.ndarray | None = None
+    crossed: bool = False
 
     @classmethod
     def of(cls, model: GatedRNN | SideGatedRNN) -> "SeparableNetwork":
@@ -57,18 +60,30 @@ class SeparableNetwork:
 
     def keep(self, which: np.ndarray) -> "SeparableNetwork":
         """Return the network of some of the neurons."""
-        side, linear = self.W_side, self.linear[:, which] if self.W_side is not None else None
-        if linear is None:
-            rows, columns = upper(int(np.sum(which)))
-            linear = self.kernels[:, which][:, :, which][:, rows, columns]
+        side = self.W_side
         inner = (self.W_m[which], self.W_x[which], self.decay[which], self.free[which])
-        return SeparableNetwork(*inner, linear, None if side is None else side[which])
+        if side is not None:
+            return SeparableNetwork(*inner, self.linear[:, which], side[which])
+        fewer = SeparableNetwork(*inner, self.linear, crossed=self.crossed)
+        rows, columns = fewer.pairs
+        return replace(fewer, linear=self.kernels[:, which][:, :, which][:, rows, columns])
+
+    @property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the entries of a kernel that `linear` has."""
+        rows, columns = upper(len(self.decay))
+        if not self.crossed:
+            return rows, columns
+        memory = self.decay == 1
+        counts = memory[rows] != memory[columns]
+        return rows[counts], columns[counts]
 
     @property
     def kernels(self) -> np.ndarray:
-        rows, columns = upper(len(self.decay))
-        twice = np.where(rows == columns, self.linear, 2 * self.linear)
-        return symmetric_reads(twice, len(self.decay))
+        rows, columns = self.pairs
+        kernels = np.zeros((len(self.linear), len(self.decay), len(self.decay)))
+        kernels[:, rows, columns] = kernels[:, columns, rows] = self.linear
+        return kernels
 
     @property
     def reads(self) -> np.ndarray:
@@ -127,7 +142,7 @@ class SeparableNetwork:
             side_sizes = row_sizes(side)
             linear, side = self.linear * (scale * side_sizes), side / side_sizes[:, None]
         else:
-            rows, columns = upper(len(scale))
+            rows, columns = self.pairs
             linear = self.linear * (scale[rows] * scale[columns])
         return replace(self, W_m=W_m, W_x=W_x, linear=linear, W_side=side)
 

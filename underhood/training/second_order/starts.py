@@ -1,10 +1,12 @@
 """One start of a fit: from the weights it is given to where second-order steps lead.
 
-    1. far from a solution   fast steps on sampled sequences; decays are free and move in [0, 1]
-    2. condensing            near a solution the neurons that are needed show, and the others are
+    1. one output            a gated RNN learns one combination of the outputs first (`stages.py`);
+                             the start has ended if that leads to all outputs
+    2. far from a solution   fast steps on sampled sequences; decays are free and move in [0, 1]
+    3. condensing            near a solution the neurons that are needed show, and the others are
                              left out (`condensing.py`); exact steps go on to rounding
-    3. settling              if nothing can be left out: decays near 0 and 1 are set there
-    4. all sequences         where samples leave noise: exact steps on the population loss, with
+    4. settling              if nothing can be left out: decays near 0 and 1 are set there
+    5. all sequences         where samples leave noise: exact steps on the population loss, with
                              every decay at 0 or 1 (`tasks/population.py`)
 
 A start that stalls ends by itself. Its loss is measured on sequences that no step has seen, or over
@@ -21,28 +23,31 @@ from jaxtyping import PRNGKeyArray
 from underhood.layers import GatedRNN, SideGatedRNN
 from underhood.tasks import Task
 from underhood.tasks.population import Population
-from underhood.training.second_order.condensing import condense
 from underhood.training.second_order.examples import (
     AllSequences,
     Data,
     Examples,
     half_mean_square,
     sample,
+    seed_of,
 )
-from underhood.training.second_order.minimising import Minimised, descend, minimise
+from underhood.training.second_order.minimising import Minimised, descend, fit_linear, minimise
 from underhood.training.second_order.separable import SeparableNetwork
+from underhood.training.second_order.stages import (
+    TOKENS,
+    Stage,
+    Steps,
+    fit_by_stages,
+    fit_condensed,
+    sequences_wanted,
+)
 
-# Tokens of a sequence that count, and rows per unknown. More tokens of fewer sequences are less
-# independent; fewer rows make more starts end in a wrong place (docs/discovery.md).
-TOKENS, ROWS_PER_UNKNOWN = 8, 4
-# On a task whose loss cannot reach zero, samples are for finding the decays only.
-NOISY_ROWS_PER_UNKNOWN = 12
 # A cost of this share of the task's scale ends a fit: rounding.
 ZERO_COST = 1e-27
 # A loss of this share of the scale is worth settling the decays.
 WORTH_SETTLING = 1e-9
-# At these shares of the scale a wide network shows which neurons it needs.
-CONDENSED_AT = (1e-8, 1e-11)
+# A wider start ends after its stages: the steps on all outputs at once would take too long.
+MOST_AT_ONCE = 40
 
 GatedStudent = GatedRNN | SideGatedRNN
 # Called after each step with the number of the start, the step and the loss; a sentence stops it.
@@ -103,12 +108,21 @@ class Assignment:
 
 
 def run_start(
-    number: int, network: SeparableNetwork, assignment: Assignment, key: PRNGKeyArray
+    number: int,
+    network: SeparableNetwork,
+    assignment: Assignment,
+    key: PRNGKeyArray,
+    *,
+    staged: bool = False,
 ) -> tuple[SeparableNetwork, Start]:
-    """Return the network where a start ended, and how it ended."""
+    """Return the network where a start ended, and how it ended.
+
+    staged  learn one output first
+    """
     task, population = assignment.task, assignment.population
     fit_key, fresh_key = jax.random.split(key)
     losses: list[float] = []
+    stopped = False
 
     def fit(
         student: SeparableNetwork,
@@ -116,13 +130,18 @@ def run_start(
         floor: float,
         far: bool,
         down_to: float | None = None,
+        most: int | None = None,
     ) -> Minimised:
         before = len(losses)
 
         def watch(step: int, cost: float, now: SeparableNetwork) -> str | None:
-            return assignment.watch(number, before + step, cost + floor)
+            nonlocal stopped
+            reason = assignment.watch(number, before + step, cost + floor)
+            stopped = stopped or reason is not None
+            return reason
 
         target, left = ZERO_COST * task.scale, max(assignment.steps - before, 1)
+        left = left if most is None else min(left, most)
         if down_to is not None:
             goals = (down_to, 0.0)
             result = descend(student, examples, left, goals, watch, [], exact=False, curved=False)
@@ -149,27 +168,26 @@ def run_start(
         sampled = fit(start, data, 0.0, True)
         result = fit(sampled.network.settled(), AllSequences(population), population.floor, True)
         return result.network, ended(result, losses[-1])
-    result = Minimised(start, [np.inf], "")
-    for level in CONDENSED_AT:
-        result = fit(result.network, data, 0.0, True, down_to=level * task.scale)
-        if result.costs[-1] > level * task.scale:
-            break
-        smaller = condense(result.network, noise=np.sqrt(result.costs[-1] / task.scale))
-        if smaller is not None:
-            fewer = data.first(sequences_wanted(smaller, task, noisy=False))
-            again = fit(smaller, fewer, 0.0, False)
-            if again.costs[-1] <= assignment.enough:
-                result = again
-                break
-    if result.costs[-1] > assignment.enough and len(result.network.decay) <= assignment.neurons:
-        result = settle(fit(result.network, data, 0.0, True), fit, data, assignment)
+    stage = Stage(task, fit, assignment.enough, lambda: stopped)
+    rng = np.random.default_rng(seed_of(fit_key))
+    by_stages = fit_by_stages(start, data, stage, rng) if staged else None
+    if by_stages is not None:
+        result = by_stages
+    elif staged and len(start.decay) > MOST_AT_ONCE:
+        fitted = fit_linear(start, data, exact=False)
+        losses.append(fitted.cost)
+        result = Minimised(fitted.network, [fitted.cost], "its stages did not lead to all outputs")
+    else:
+        result, success = fit_condensed(start, data, stage)
+        if not success and len(result.network.decay) <= assignment.neurons:
+            result = settle(fit(result.network, data, 0.0, True), fit, data, assignment)
     fresh = sample(task, fresh_key, count)
     return result.network, ended(result, loss_of(result.network, fresh))
 
 
 def settle(
     result: Minimised,
-    fit: Callable[[SeparableNetwork, Examples, float, bool], Minimised],
+    fit: Steps,
     data: Data,
     assignment: Assignment,
 ) -> Minimised:
@@ -185,13 +203,6 @@ def settle(
 
 def loss_of(network: SeparableNetwork, data: Data) -> float:
     return half_mean_square(data.features(network) @ network.linear.T - data.targets)
-
-
-def sequences_wanted(network: SeparableNetwork, task: Task, *, noisy: bool) -> int:
-    """Return how many sequences the unknowns of a network ask for."""
-    unknowns = network.linear.shape[1] + (2 * network.W_m.size) // task.d_out + 1
-    rows = (NOISY_ROWS_PER_UNKNOWN if noisy else ROWS_PER_UNKNOWN) * unknowns
-    return -(-rows // (1 if task.reads_last else min(TOKENS, task.time)))
 
 
 def placed(fitted: SeparableNetwork, model: GatedStudent) -> GatedStudent:
