@@ -22,12 +22,13 @@ MAPPED = [name for name in cases.CASES if name not in WITHOUT]
 @pytest.mark.parametrize("name", MAPPED)
 def test_maps_times_values_are_the_layer(name):
     layer = cases.make(name)
-    for time in (1, 2, 40):
+    for time in (1, 20):
         xs = cases.sequence(time)
         mapped = uh.attention_map(layer, xs)
         assert mapped.maps.shape[1:] == (time, time)
         assert np.all(mapped.maps == np.tril(mapped.maps))
-        assert cases.relative_error(mapped.outputs, layer(xs)) < cases.CLOSE
+        expected = eqx.filter_jit(layer)(xs)
+        assert cases.relative_error(mapped.outputs, expected) < cases.CLOSE
         assert mapped.mixed.shape == mapped.values.shape
 
 
@@ -64,7 +65,7 @@ def test_maps_of_random_layers_with_gates_at_their_ends(kind, time, heads, d_k, 
     mapped = uh.attention_map(layer, xs)
     assert np.all(np.isfinite(mapped.maps))
     # Token by token, which shares no code with the maps. A norm divides by √eps at most.
-    streamed = uh.stream(layer, xs)
+    streamed = eqx.filter_jit(uh.stream)(layer, xs)
     assert np.max(np.abs(mapped.outputs - streamed)) < 1e-12 * max(1, np.max(np.abs(streamed)))
 
 
@@ -94,7 +95,7 @@ def test_maps_per_channel_with_gates_at_their_ends(kind, time, size, end, seed):
     xs = jax.random.normal(jax.random.key(seed + 1), (time, 2))
     mapped = uh.attention_map(layer, xs)
     assert np.all(np.isfinite(mapped.maps))
-    streamed = uh.stream(layer, xs)
+    streamed = eqx.filter_jit(uh.stream)(layer, xs)
     assert np.max(np.abs(mapped.outputs - streamed)) < 1e-12 * max(1, np.max(np.abs(streamed)))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,10 +94,8 @@ def attention_map(layer: object, xs: Weight) -> AttentionMap:
         raise BadInput("attention_map: the sequence has no tokens.")
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), layer)
-        core = core_of(wide, jnp.asarray(xs, jnp.float64))
-        outputs = core.leave(core.maps @ core.values)
-    maps, values, result = (np.asarray(part) for part in (core.maps, core.values, outputs))
-    return AttentionMap(maps, values, core.outside, result)
+        maps, values, outside, outputs = mixed_tokens(wide, jnp.asarray(xs, jnp.float64))
+    return AttentionMap(np.asarray(maps), np.asarray(values), outside, np.asarray(outputs))
 
 
 Mapped = (
@@ -112,6 +111,17 @@ Mapped = (
     | MinGRU
     | JambaBlock
 )
+
+
+# One program instead of a hundred small ones.
+@eqx.filter_jit
+def mixed_tokens(
+    layer: Mapped, xs: Float[Array, "time d_in"]
+) -> tuple[Maps, Values, tuple[str, ...], Float[Array, "time d_out"]]:
+    """Return maps, values, the names of what stands outside, and the layer's outputs."""
+    core = core_of(layer, xs)
+    return core.maps, core.values, core.outside, core.leave(core.maps @ core.values)
+
 
 REFUSALS = {
     "LRU": "its maps are powers of λ, the same for all tokens",
