@@ -14,24 +14,23 @@ import pytest
 from underhood.cli.entry import main
 from underhood.sweeps.processes import rarely
 
-# Two experiments of one run each.
-NAMES = ("figure3a", "recall_side")
+# An experiment of one run.
+NAME = "figure3a"
 
 
 @pytest.mark.slow
 def test_runs_of_processes_are_the_runs_of_one_process(tmp_path) -> None:
     # Not by main(): functions with checked types cannot travel to another process.
-    command = [sys.executable, "-m", "underhood", "reproduce", *NAMES, "--scale", "smoke"]
+    command = [sys.executable, "-m", "underhood", "reproduce", NAME, "--scale", "smoke"]
     for engine in (["local"], ["processes", "--workers", "2"]):
         words = [*command, "--out", str(tmp_path / engine[0]), "--engine", *engine]
         subprocess.run(words, check=True, capture_output=True, timeout=300)
-    for name in NAMES:
-        numbers = [
-            json.loads((tmp_path / engine / name / "result.json").read_text())["numbers"]
-            for engine in ("local", "processes")
-        ]
-        assert numbers[0] == numbers[1]
-    assert len(list((tmp_path / "processes/runs").iterdir())) == 2
+    numbers = [
+        json.loads((tmp_path / engine / NAME / "result.json").read_text())["numbers"]
+        for engine in ("local", "processes")
+    ]
+    assert numbers[0] == numbers[1]
+    assert len(list((tmp_path / "processes/runs").iterdir())) == 1
 
 
 def alive_in_session(session: int) -> list[str]:
@@ -47,7 +46,7 @@ def alive_in_session(session: int) -> list[str]:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_processes_and_says_how_to_go_on(tmp_path) -> None:
-    words = ["reproduce", NAMES[0], "--scale", "quick", "--out", str(tmp_path / "out")]
+    words = ["reproduce", NAME, "--scale", "quick", "--out", str(tmp_path / "out")]
     command = subprocess.Popen(
         [sys.executable, "-m", "underhood", *words, "--engine", "processes", "--workers", "1"],
         stderr=subprocess.PIPE,

@@ -43,7 +43,7 @@ GATES = {
 }
 
 
-@settings(max_examples=15)
+@settings(max_examples=11)
 @given(
     kind=st.sampled_from(KINDS),
     time=st.integers(1, 12),
