@@ -141,7 +141,7 @@ def test_lengths_up_to_the_default_change_nothing_and_exact_targets_ignore_both(
         assert asked.length is None and asked.size is None
 
 
-# Two heads that nearly cancel: outputs are 1e-3 of what float32 rounds.
+# Two heads that nearly cancel: outputs are 1e-4 of what float32 rounds.
 CANCELLING = uh.MultiHead(
     [PLAIN, uh.LinearAttention((1 - 1e-4) * PLAIN.W_V, PLAIN.W_K, PLAIN.W_Q)],
     W_O=np.hstack([np.eye(4), -np.eye(4)]),
