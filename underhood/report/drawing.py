@@ -156,8 +156,10 @@ def draw_grid(axis: "Axes", chart: Grid) -> None:
         colour = PALETTE[cell.colour]
         axis.bar(x, 1, 1, y - 0.5, color=colour, alpha=0.3, edgecolor="white", linewidth=0.5)
         axis.text(x, y, cell.sign, ha="center", va="center", fontsize=7)
-    axis.set_xticks(range(across), chart.columns, rotation=60, ha="left", rotation_mode="anchor")
-    axis.set_yticks(range(len(chart.rows)), chart.rows)
+    axis.set_xticks(
+        range(across), chart.columns, rotation=60, ha="left", rotation_mode="anchor", fontsize=7
+    )
+    axis.set_yticks(range(len(chart.rows)), chart.rows, fontsize=7)
     axis.xaxis.tick_top()
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
