@@ -205,3 +205,9 @@ def test_bad_input_is_one_line(unhooked):
 def test_every_target_has_facts():
     assert [name for name in TARGETS if name not in FACTS] == []
     assert facts_of("a new one").title == "a new one"
+
+
+def test_theorem_c_is_run_only_where_it_holds() -> None:
+    for pair in (("attention", "mamba2"), ("deltanet", "kda"), ("attention", "gated_rnn")):
+        with refused(f"theorem C is not run for {pair[0]} → {pair[1]}"):
+            uh.can(*pair).coupling()

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from underhood.common.errors import BadInput
 from underhood.constructions.atlas.adversaries import MAKERS, adversary, fit_adversary
 from underhood.constructions.atlas.facts import (
     TWO_MIN_GRUS,
@@ -142,6 +143,12 @@ class AtlasAnswer:
 
     def coupling(self) -> Gap:
         """Return the gap of theorem C, of a layer fitted to the source."""
+        coupled = "coupled" in self.theorems or self.theorem == "swap"
+        if not (coupled and facts_of(self.target).coupled and self.target in MAKERS):
+            raise BadInput(
+                f"coupling: theorem C is not run for {self.source} → {self.target}; "
+                "uh.can(source, target).theorems names those that hold."
+            )
         return compare_constant(adversary(self.target, self.source).layers[0])
 
 
