@@ -228,3 +228,12 @@ def test_every_target_has_decoys_or_a_reason():
     assert set(NO_DECOYS) < set(PLANT_TARGETS)
     with pytest.raises(uh.BadInput, match="give dead=4"):
         plant_network(Planting("gated_rnn", dead=0), decoy="added")
+
+
+def test_a_shuffle_that_cuts_every_path_is_drawn_again() -> None:
+    for seed in range(1, 4):
+        small = Planting("gated_rnn", d=1, twins=0, dead=0, seed=seed)
+        decoy = plant_network(small, decoy="shuffled")
+        xs = np.random.default_rng(0).normal(size=(4, 8, 1))
+        outputs = run_network(decoy.layer, xs)
+        assert np.all(np.isfinite(outputs)) and np.any(outputs)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from underhood.common.errors import BadInput
 from underhood.constructions.construction import run_batch
 from underhood.layers import Layer
 from underhood.planting.scrambling import Wiring
@@ -19,6 +20,7 @@ NO_DECOYS = {
 }
 # The block of a decoy adds this share of the attention's outputs, by root mean square.
 ADDED_SHARE = 0.5
+MOST_SHUFFLES = 1000
 
 
 def run_network(layer: Layer, xs: np.ndarray) -> np.ndarray:
@@ -45,11 +47,19 @@ def with_entries_shuffled(
     wiring: Wiring, rng: np.random.Generator, xs: np.ndarray, expected: np.ndarray
 ) -> Wiring:
     """Shuffle the entries of each array, and scale the readout to outputs of the same size."""
-    arrays = {
-        name: rng.permutation(array.ravel()).reshape(array.shape)
-        for name, array in wiring.arrays.items()
-    }
-    wiring, name = wiring.changed(**arrays), wiring.peers[-1].columns[-1]
-    size = np.sqrt(np.mean(run_network(wiring.layer(), xs) ** 2))
-    scale = np.sqrt(np.mean(expected**2)) / size
-    return wiring.changed(**{name: scale * arrays[name]})
+    name = wiring.peers[-1].columns[-1]
+    # In a small network a shuffle can cut every path to the outputs. Then it is drawn again.
+    for _ in range(MOST_SHUFFLES):
+        arrays = {
+            key: rng.permutation(array.ravel()).reshape(array.shape)
+            for key, array in wiring.arrays.items()
+        }
+        shuffled = wiring.changed(**arrays)
+        size = np.sqrt(np.mean(run_network(shuffled.layer(), xs) ** 2))
+        if size > 0:
+            scale = np.sqrt(np.mean(expected**2)) / size
+            return shuffled.changed(**{name: scale * arrays[name]})
+    raise BadInput(
+        "plant: no shuffled decoy of this size has outputs; use a larger --d or --rank, or "
+        "--decoys 0."
+    )
