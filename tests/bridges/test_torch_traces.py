@@ -109,6 +109,20 @@ class Doubled(nn.LSTM):
         return 2 * outputs, tuple(2 * part for part in state)
 
 
+class DoubledOutputs(nn.LSTM):
+    """The same with the states as they are."""
+
+    def forward(self, xs, state=None):
+        outputs, state = super().forward(xs, state)
+        return 2 * outputs, state
+
+
+def test_changed_outputs_are_seen_too() -> None:
+    xs = np.random.default_rng(0).normal(size=(5, 3))
+    with refused("DoubledOutputs's own 'output' … its forward pass does something else"):
+        uh.trace(DoubledOutputs(3, 4, dtype=torch.float64), xs)
+
+
 def test_a_module_that_computes_something_else_is_refused() -> None:
     with refused("Doubled's own 'state' … its forward pass does something else"):
         uh.trace(drawn(Doubled, 3, 5), XS)

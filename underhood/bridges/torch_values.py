@@ -101,6 +101,8 @@ def run_cells(rnn: nn.LSTM | nn.GRU, xs: Tensor) -> list[Named]:
         h = states[0][:, number]
         cell = {"cell": states[1][:, number]} if len(states) > 1 else {}
         layers.append({"state": h, "output": h} | cell)
+    # What the module returns, which a hook or a subclass may have changed.
+    layers[-1]["output"] = rnn(xs)[0]
     return layers
 
 
