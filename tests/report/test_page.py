@@ -28,7 +28,8 @@ DRAWN = """() => [...document.querySelectorAll("[data-chart]")].map((place) => {
   const lines = [...place.querySelectorAll(".series .line")].filter((one) => {
     return one.getAttribute("d").length > 10;
   });
-  const marks = lines.length + place.querySelectorAll(".series .dot, .series .bar").length;
+  const drawn = ".series .dot, .series .bar, .signs button";
+  const marks = lines.length + place.querySelectorAll(drawn).length;
   const inked = [...place.querySelectorAll("canvas")].filter((canvas) => {
     const pen = canvas.getContext("2d");
     const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
@@ -238,6 +239,8 @@ def test_block_pictures_and_the_film_are_read_by_keyboard(page) -> None:
 
 def test_tab_reaches_everything_in_order(page) -> None:
     """From the top: the skip link first, and every control can be left again."""
+    page.reload()
+    page.wait_for_selector("html[data-ready=yes]")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     stops = "a[href], button:not([hidden]), summary, [tabindex='0']"
