@@ -43,12 +43,15 @@ def measured(target: str, length: int, dtype: str, seeds: int = 2) -> tuple[uh.C
 
 def row(target: str) -> str:
     """Return a line of the table."""
-    cells = []
+    cells, kinds, neurons = [], [], []
     for length, dtype in PLACES:
         network, error = measured(target, length, dtype)
         cells.append(shown_error(error))
-    kind = "exact" if network.exact else f"limit, order {network.order}"
-    line = f"| `{target}` | {kind} | {network.neurons} | {' | '.join(cells)} |"
+        kinds.append("exact" if network.exact else f"limit, order {network.order}")
+        neurons.append(str(network.neurons))
+    # The order, and with it the size, may depend on the precision.
+    kind, size = (" or ".join(dict.fromkeys(words)) for words in (kinds, neurons))
+    line = f"| `{target}` | {kind} | {size} | {' | '.join(cells)} |"
     print(line, flush=True)
     return line
 
