@@ -69,7 +69,7 @@ def table() -> str:
 def written_errors(text: str) -> dict[str, list[float]]:
     """Return the errors in the page, by target."""
     rows = re.findall(
-        r"^\| `(\w+)` \| [^|]+ \| \d+ \| (.*) \|$", text.split(BEGIN)[1], re.MULTILINE
+        r"^\| `(\w+)` \| [^|]+ \| [^|]+ \| (.*) \|$", text.split(BEGIN)[1], re.MULTILINE
     )
     return {target: [float(cell) for cell in cells.split(" | ")] for target, cells in rows}
 

@@ -16,8 +16,9 @@ def refuse(problems: list[str], *, about: str) -> None:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question with the nearest known word, to follow a full stop; "" if none is near."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    return f" Did you mean {names[close[0]]!r}?" if close else ""
 
 
 def check_name(what: str, name: object, known: Iterable[str]) -> None:
