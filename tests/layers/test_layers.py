@@ -27,7 +27,7 @@ def test_outputs_agree(name, time):
 @cases.every_layer
 def test_gradients_agree(name):
     layer = cases.in_jax(cases.make(name))
-    for time in (1, 70):
+    for time in (1, 5, 70):
         xs = cases.sequence(time)
         expected = naive_gradients(layer, xs, cases.projection(layer, time))
         for run in (cases.parallel, uh.stream):

@@ -270,7 +270,7 @@ def test_a_long_sequence_matches_the_scan(varying):
 # long trees compile slowly, so they are shorter.
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(
-    ("run", "time", "multiple"), [(uh.linear_recurrence, LONG, 4), (long_gradient, LONG // 64, 16)]
+    ("run", "time", "multiple"), [(uh.linear_recurrence, LONG, 4), (long_gradient, LONG // 16, 16)]
 )
 @constant_and_varying
 def test_memory_is_linear_in_time(run, time, multiple, varying):

@@ -224,7 +224,7 @@ SPOILT = {
 def test_spoilt_arrays_spoil_their_own_figure_alone(kind: str, tmp_path, capsys) -> None:
     """Whatever is in the arrays: a page with all sections, and no traceback."""
     for name in ("figure2", "figure3a", "lstm_weights", "recall_gated"):
-        source = COMMITTED["quick"] / name / "arrays.safetensors"
+        source = COMMITTED["paper"] / name / "arrays.safetensors"
         contents = json.loads((source.parent / "result.json").read_text())
         spoilt = {}
         for key, array in safetensors.numpy.load_file(source).items():

@@ -46,7 +46,7 @@ def multi_head(d, d_k, values, shared, decay, outputs, seed):
     return uh.MultiHead(made, W_O)
 
 
-@settings(max_examples=12)
+@settings(max_examples=25)
 @given(cases(), st.sampled_from(["gated_rnn", "side_gated_rnn"]))
 def test_planted_heads_or_fewer_come_back(case, target):
     source = multi_head(**case)
