@@ -147,7 +147,7 @@ PLOT = Plot(
 def test_plots_travel_with_short_numbers_and_gaps() -> None:
     sent = json.loads(json.dumps(encode_chart(PLOT), allow_nan=False))
     assert sent["series"][0]["y"] == [1e-3, None]
-    assert sent["series"][1]["y"] == [2, 0.3333]
+    assert sent["series"][1]["y"] == [2, 0.33333]
     assert sent["series"][0]["low"] is None and sent["series"][1]["high"] == [1, 1]
     assert sent["lines"] == [{"label": "theory", "at": 14.0, "vertical": True}]
 

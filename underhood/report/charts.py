@@ -197,7 +197,7 @@ def encode_chart(chart: Chart) -> Json:
             "lines": [vars(line) for line in chart.lines],
             "series": [
                 {
-                    name: short_numbers(value, 4) if isinstance(value, np.ndarray) else value
+                    name: short_numbers(value, 5) if isinstance(value, np.ndarray) else value
                     for name, value in vars(curve).items()
                 }
                 for curve in chart.series
