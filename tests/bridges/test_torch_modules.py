@@ -220,6 +220,10 @@ REFUSED = {
     "not a Mamba; compile": lambda: uh.to_torch(cases.make("Mamba")),
     "not a dict": lambda: uh.to_torch({}),
     "reset='after'": lambda: uh.to_torch(cases.make("GRU")),
+    "weight_ih_l0 is on the device meta": lambda: uh.from_torch(nn.LSTM(3, 5, device="meta")),
+    "this LSTM is quantised": lambda: uh.from_torch(
+        torch.ao.nn.quantized.dynamic.LSTM(3, 5, dtype=torch.float16)
+    ),
 }
 
 

@@ -132,6 +132,10 @@ def test_a_module_that_computes_something_else_is_refused() -> None:
         uh.trace(nn.ReLU(), XS)
     with refused("tokens [time, d_in]"):
         uh.trace(drawn(nn.GRU, 3, 5), "tokens")
+    with refused("xs holds complex numbers"):
+        uh.trace(drawn(nn.GRU, 3, 5), np.ones((4, 3)) + 0j)
+    with refused("xs holds NaN"):
+        uh.trace(drawn(nn.GRU, 3, 5), np.full((4, 3), np.nan))
 
 
 def test_a_module_is_scored_as_its_layer() -> None:

@@ -74,10 +74,14 @@ def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may no
     for kind in ("LSTM", "GRU", "RNN", "Linear"):
         if isinstance(module, getattr(nn, kind)):
             return from_state_dict(module.state_dict(), f"torch.{kind}")
+    if "quantized" in type(module).__module__:
+        raise BadInput(
+            f"from_torch: this {type(module).__name__} is quantised; give the module before it was."
+        )
     raise BadInput(
-        "from_torch takes an nn.LSTM, an nn.GRU, an nn.Linear or an nn.Sequential of them, not a "
-        f"{type(module).__name__}; give the part of your module that is one, or use "
-        "from_state_dict(module.state_dict(), ..., prefix=...)."
+        "from_torch takes an nn.LSTM, an nn.GRU, an nn.Linear or an nn.Sequential of them, or a "
+        f"mixer of transformers, not a {type(module).__name__}; give the part of your module that "
+        "is one, or use from_state_dict(module.state_dict(), kind='torch.LSTM', prefix='rnn.')."
     )
 
 

@@ -72,12 +72,16 @@ def flattened(source: Mapping[Any, Any], path: str) -> dict[str, Any]:
 
 def usable(name: str, value: Any) -> np.ndarray:  # Any: an array of any framework
     """Return a NumPy array of float32 or float64, or refuse what cannot be such an array."""
+    if getattr(value, "is_meta", False):
+        raise BadInput(f"{name} is on the device meta and has no numbers; load the weights first.")
     if hasattr(value, "detach") and hasattr(value, "cpu"):
         # A torch tensor, also one with gradients or on a device. NumPy has no bfloat16.
         value = value.detach().cpu()
         value = (value.float() if "bfloat16" in str(value.dtype) else value).numpy()
     if not isinstance(value, Weight):
-        raise BadInput(f"{name} is a {type(value).__name__}; give an array.")
+        quantised = " (quantised weights must be turned back into floats first)"
+        hint = quantised if type(value).__name__ == "ScriptObject" else ""
+        raise BadInput(f"{name} is a {type(value).__name__}; give an array{hint}.")
     array = np.asarray(value)
     if array.dtype in WIDENED:
         array = array.astype(np.float32)

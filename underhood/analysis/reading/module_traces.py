@@ -62,9 +62,15 @@ def as_numbers(xs: Any, dtype: np.dtype) -> np.ndarray:  # Any: tokens of any fr
     if hasattr(xs, "detach") and hasattr(xs, "cpu"):
         xs = xs.detach().cpu()
     try:
-        return np.asarray(xs, dtype)
+        tokens = np.asarray(xs)
+        numbers = tokens.astype(dtype) if tokens.dtype.kind != "c" else None
     except (TypeError, ValueError):
         raise BadInput(f"trace: xs is a {type(xs).__name__}; give tokens [time, d_in].") from None
+    if numbers is None:
+        raise BadInput("trace: xs holds complex numbers, and the tokens of this layer are real.")
+    if not np.all(np.isfinite(numbers)):
+        raise BadInput("trace: xs holds NaN or infinite entries.")
+    return numbers
 
 
 def check_agreement(kind: str, named: dict[str, Weight], shown: dict[str, np.ndarray]) -> None:
@@ -78,5 +84,6 @@ def check_agreement(kind: str, named: dict[str, Weight], shown: dict[str, np.nda
         ):
             raise BadInput(
                 f"trace: the {kind}'s own {name!r} is not that of the layer with its weights, so "
-                "its forward pass does something else; trace uh.from_torch(module) without it."
+                "its forward pass does something else; uh.trace(uh.from_torch(module), xs) traces "
+                "the weights alone."
             )
