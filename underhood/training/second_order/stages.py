@@ -11,7 +11,8 @@ share (a step costs about n⁶ for n neurons):
                      least-squares problem. The memory that is read is condensed too, and exact
                      steps go on to rounding.
 
-Nothing here knows the teacher. A function without this structure does not get through stage 2.
+Nothing here knows the weights of the teacher. A function without this structure does not get
+through stage 2.
 """
 
 from collections.abc import Callable

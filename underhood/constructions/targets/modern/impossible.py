@@ -12,8 +12,9 @@ from underhood.constructions.target import Blueprint
 
 SYMMETRY = (
     "A minGRU has a diagonal state without a gate behind it: what the first of three tokens adds "
-    "to the output stays the same if the other two change places, and attention's v₁(k₁·q₃) does "
-    "not, so one layer cannot come near it even in a limit."
+    "to the output stays the same if the other two change places. Attention's v₁(k₁·q₃) does not, "
+    "unless it is zero or its query is constant. So one layer cannot come near it even in a limit; "
+    "uh.can(source, 'min_gru') tells whether this holds for a source."
 )
 
 
