@@ -6,7 +6,9 @@ of all sequences are laid out as one matrix [time·batch, d], time outermost: pr
 plain, and the recurrence walks through memory in order.
 
 A layer without a rule here is vmapped. `backend` is "cpu", "gpu" or "tpu"; by default it is the one
-that JAX runs on. It chooses between forms of the recurrence that agree (`base/recurrence.py`).
+that JAX runs on. It chooses between forms of the recurrence that agree (`base/recurrence.py`). On
+an NVIDIA GPU it is "nvidia" by default: kernels compute the LSTM and the GRU where they can
+(`kernels/choice.py`).
 """
 
 from collections.abc import Callable
@@ -21,6 +23,11 @@ from underhood.layers.base.recurrence import run_loop
 from underhood.layers.base.recurrent import RecurrentLayer
 from underhood.layers.gated_rnn import BilinearGates, SideGatedRNN
 from underhood.layers.gru import GRU
+from underhood.layers.kernels.choice import (
+    gru_by_kernels,
+    kernels_run,
+    lstm_by_kernels,
+)
 from underhood.layers.lstm import LSTM
 from underhood.layers.mamba import Mamba, MambaBlock
 from underhood.layers.stack import Stack
@@ -89,6 +96,8 @@ def _(
 
 @batch_outputs.register
 def _(layer: LSTM, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
+    if kernels_run(layer, xs, backend):
+        return time_first(lstm_by_kernels(layer, time_first(xs), backend))
     # The sigmoid gates side by side, then the candidate: one product per token instead of four.
     U = jnp.concatenate([layer.U_f, layer.U_g, layer.U_o, layer.U_c])
     V = jnp.concatenate([layer.V_f, layer.V_g, layer.V_o, layer.V_c])
@@ -110,6 +119,8 @@ def _(layer: LSTM, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
 
 @batch_outputs.register
 def _(layer: GRU, xs: Inputs, *, backend: str | None = None) -> AllOutputs:
+    if kernels_run(layer, xs, backend):
+        return time_first(gru_by_kernels(layer, time_first(xs), backend))
     U = jnp.concatenate([layer.U_r, layer.U_z, layer.U_h])
     V = jnp.concatenate([layer.V_r, layer.V_z])
     b = jnp.concatenate([layer.b_r, layer.b_z, layer.b_h])

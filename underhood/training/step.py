@@ -14,8 +14,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from underhood.layers import LinearAttention, batch_outputs, last_outputs
-from underhood.tasks import Task
+from underhood.layers import GatedRNN, LinearAttention, batch_outputs, last_outputs
+from underhood.layers.kernels.choice import KERNELS, default_backend
+from underhood.layers.kernels.gated_step import (
+    GateWeights,
+    registered_target,
+    step_loss,
+    step_sizes,
+)
+from underhood.tasks import Task, TeacherStudent
+from underhood.tasks.task import Batch
 from underhood.training.recipes import Recipe
 
 ALIVE = -1
@@ -49,13 +57,41 @@ def outputs_of(student: PyTree, task: Task, inputs: Array, *, backend: str | Non
     return (last_outputs if task.reads_last else batch_outputs)(student, inputs, backend=backend)
 
 
+def batch_loss(
+    student: PyTree, task: Task, batch: Batch, *, backend: str | None = None
+) -> Float[Array, ""]:
+    """Return the task's loss on a batch, by a kernel where there is one."""
+    if has_step_kernel(student, task, batch, backend):
+        return step_loss(gate_weights(student), batch.inputs, batch.targets)
+    return task.loss(outputs_of(student, task, batch.inputs, backend=backend), batch.targets)
+
+
+def has_step_kernel(student: PyTree, task: Task, batch: Batch, backend: str | None) -> bool:
+    """Tell whether a kernel computes the loss: of gated RNNs in float32 on teacher-student."""
+    if (backend or default_backend()) != KERNELS:
+        return False
+    if type(student) is not GatedRNN or type(task) is not TeacherStudent:
+        return False
+    arrays = [*jax.tree.leaves(student), batch.inputs, batch.targets]
+    if any(array.dtype != jnp.float32 for array in arrays):
+        return False
+    sizes = step_sizes(gate_weights(student), batch.inputs)
+    return sizes is not None and registered_target(sizes) is not None
+
+
+def gate_weights(student: GatedRNN) -> GateWeights:
+    fields = ((name, getattr(student, name)) for name in GateWeights._fields)
+    return GateWeights(**{name: jnp.asarray(array) for name, array in fields})
+
+
 def advance_program(
     static: PyTree, task: Task, recipe: Recipe, *, backend: str | None = None
 ) -> Advance:
     """Return `advance`, which runs steps start to stop−1 and adds each loss to curve[step//window].
 
     static   what the group's students hold besides arrays
-    backend  "cpu", "gpu" or "tpu"; by default the one that JAX runs on
+    backend  "cpu", "gpu", "tpu" or "nvidia"; by default the one that JAX runs on, and on an
+             NVIDIA GPU the one with kernels (`layers/kernels/choice.py`)
     """
     recipe = recipe.whole
     direction_of = recipe.optimiser.direction()
@@ -68,8 +104,7 @@ def advance_program(
 
         def loss_of(weights: PyTree) -> Float[Array, ""]:
             student = eqx.combine(weights, constants.fixed, static)
-            outputs = outputs_of(student, member_task, batch.inputs, backend=backend)
-            return member_task.loss(outputs, batch.targets)
+            return batch_loss(student, member_task, batch, backend=backend)
 
         loss, slopes = jax.value_and_grad(loss_of)(state.weights)
         # JAX's gradient by a complex weight is the conjugate of the way up.

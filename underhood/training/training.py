@@ -15,6 +15,7 @@ from jaxtyping import PRNGKeyArray
 from underhood.common.errors import refuse
 from underhood.common.numbers import whole_problems
 from underhood.common.provenance import provenance
+from underhood.layers.kernels.choice import default_backend
 from underhood.tasks import Task
 from underhood.training.arrangement import Arrangement, arrange
 from underhood.training.device import precision_of
@@ -90,7 +91,9 @@ def train_members(
             grouping = tuple(map(tuple, begun["grouping"])) if begun else None
             arranged = arrange(ensemble, lanes=lanes, memory=memory, grouping=grouping)
             settings["grouping"] = [list(numbers) for numbers in arranged.groups]
-            origin = {**provenance(), "predicted_bytes": arranged.bytes}
+            # "nvidia": kernels, where they apply; the names of JAX's backends: the plain path.
+            origin = {**provenance(), "backend": default_backend()}
+            origin["predicted_bytes"] = arranged.bytes
             if folder is not None and begun is None:
                 storage.write_run_file(folder / storage.SETTINGS, settings_file(settings, origin))
             last = run_steps(arranged, folder, bar, log)

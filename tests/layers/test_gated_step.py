@@ -1,0 +1,138 @@
+"""The CUDA kernel of a gated RNN's step, run on the CPU: loss and gradients are the layer's own.
+
+`emulation.cc` runs the kernel's text with a thread per GPU thread. It needs a C++ compiler.
+"""
+
+import ctypes
+import os
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from underhood.layers.kernels import gated_step
+from underhood.layers.kernels.gated_step import GateWeights, step_sizes
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+# members, parts, batch, time, d_in, hidden, gated, d_out
+CASES = {
+    "as large as the minimal network": (1, 1, 4, 32, 4, 14, 10, 4),
+    "two members in two parts": (2, 2, 8, 16, 3, 5, 7, 2),
+    "more neurons than gate outputs": (1, 1, 4, 32, 12, 28, 9, 12),
+    "more gate outputs than neurons": (1, 2, 4, 32, 2, 9, 40, 1),
+    "one of everything": (1, 1, 1, 64, 1, 1, 1, 1),
+    "chunks of 32 tokens": (1, 1, 1, 32, 4, 20, 20, 4),
+}
+
+
+def draw(members, batch, time, d_in, hidden, gated, d_out):
+    rng = np.random.default_rng(0)
+    shapes = {
+        "W_in_m": (hidden, d_in + 1),
+        "W_in_x": (hidden, d_in + 1),
+        "decay": (hidden,),
+        "W_out_m": (gated, hidden),
+        "W_out_x": (gated, hidden),
+        "D": (d_out, gated),
+    }
+    arrays = {
+        name: (rng.normal(size=(members, *shape)) / np.sqrt(shape[-1])).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    arrays["decay"] = rng.uniform(size=(members, hidden)).astype(np.float32)
+    # λ at its ends.
+    arrays["decay"][:, : hidden // 3] = 1.0
+    arrays["decay"][:, hidden // 3 : hidden // 2] = 0.0
+    xs = rng.normal(size=(members, batch, time, d_in)).astype(np.float32)
+    targets = rng.normal(size=(members, batch, time, d_out)).astype(np.float32)
+    return GateWeights(**arrays), xs, targets
+
+
+def sizes_of(weights, xs):
+    member = GateWeights(*(jnp.asarray(array[0]) for array in weights))
+    return step_sizes(member, jnp.asarray(xs[0]))
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    """Compile for the sizes of a case."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        wanted = "needs g++ with C++20"
+        pytest.fail(wanted) if os.environ.get("CI") else pytest.skip(wanted)
+    folder = tmp_path_factory.mktemp("kernels")
+
+    def compiled(sizes):
+        flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", *sizes.flags()]
+        source = gated_step.HERE / "emulation.cc"
+        return ctypes.CDLL(gated_step.compiled_library([compiler, *flags], source, folder))
+
+    return compiled
+
+
+def pointer(array):
+    return np.ascontiguousarray(array).ctypes.data_as(ctypes.c_void_p)
+
+
+def emulated(library, sizes, parts, weights, xs, targets):
+    members, batch = xs.shape[:2]
+    sums = np.full((members, sizes.numbers), np.nan, np.float32)
+    given = (*weights, xs, targets)
+    library.gated_step_emulated(members, parts, batch, *map(pointer, given), pointer(sums))
+    return sums
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradients_are_the_layers_own(libraries, case):
+    members, parts, *shape = CASES[case]
+    weights, xs, targets = draw(members, *shape)
+    sizes = sizes_of(weights, xs)
+    assert sizes is not None
+    sums = emulated(libraries(sizes), sizes, parts, weights, xs, targets)
+    for member in range(members):
+        wide = GateWeights(*(jnp.asarray(array[member], jnp.float64) for array in weights))
+        loss, slopes = plain_loss(wide, jnp.asarray(xs[member], jnp.float64), targets[member])
+        expected = slopes._asdict() | {"loss": loss}
+        for name, array in gated_step.unpacked(sizes, jnp.asarray(sums[member])).items():
+            largest = np.max(np.abs(expected[name]))
+            error = np.max(np.abs(array - expected[name])) / largest
+            assert error < 3e-6, (name, error)
+
+
+def plain_loss(weights, xs, targets):
+    """Loss and gradients by equation, λ as it is (a layer keeps ν, which is flat at λ = 0, 1)."""
+
+    def loss(weights):
+        tokens = jnp.concatenate([xs, jnp.ones_like(xs[..., :1])], axis=-1)
+        written = (tokens @ weights.W_in_m.T) * (tokens @ weights.W_in_x.T)
+        state, total = jnp.zeros_like(written[:, 0]), 0.0
+        for t in range(written.shape[1]):
+            state = weights.decay * state + written[:, t]
+            gates = (state @ weights.W_out_m.T) * (state @ weights.W_out_x.T)
+            total += jnp.sum((gates @ weights.D.T - targets[:, t]) ** 2)
+        return 0.5 * total / targets.size
+
+    return jax.jit(jax.value_and_grad(loss))(weights)
+
+
+@pytest.mark.parametrize(
+    ("time", "batch", "hidden", "d", "tokens"),
+    [
+        (32, 64, 100, 4, 64),
+        (32, 64, 110, 12, 32),
+        (32, 1, 20, 4, 32),
+        (16, 64, 20, 4, 64),
+        (24, 64, 20, 4, None),
+        (128, 64, 20, 4, None),
+        (32, 64, 200, 4, None),
+        (32, 64, 20, 13, None),
+    ],
+)
+def test_sizes_are_those_that_fit_on_the_chip(time, batch, hidden, d, tokens):
+    weights, xs, _ = draw(1, batch, time, d, hidden, hidden, d)
+    sizes = sizes_of(weights, xs)
+    assert (sizes and sizes.tokens) == tokens
+    assert sizes is None or sizes.bytes <= 227 * 1024

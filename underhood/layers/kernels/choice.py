@@ -1,0 +1,82 @@
+"""Whether kernels run an LSTM or a GRU: on NVIDIA GPUs, in float32, at sizes made for them.
+
+A backend is named "cpu", "gpu", "tpu" or one of the two here. "gpu" is the plain path on a GPU: XLA
+compiles the layer's equations. "nvidia" is the default on an NVIDIA GPU. "interpret" runs the same
+kernels as JAX operations on any machine; the tests use it.
+"""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from underhood.layers.gru import GRU
+from underhood.layers.kernels.gru import gru_states
+from underhood.layers.kernels.lstm import WalkTiles, lstm_states
+from underhood.layers.kernels.products import ProductTiles, rows_product
+from underhood.layers.lstm import LSTM
+
+KERNELS, INTERPRETED = "nvidia", "interpret"
+# Recurrent matrices beyond this do not fit on the chip.
+WIDEST_WALK = 128
+# Tensor cores of the first kind that multiply TF32.
+AMPERE = 8.0
+
+TimeFirst = Float[Array, "time batch d_in"]
+HiddenStates = Float[Array, "time batch hidden"]
+
+
+@cache
+def default_backend() -> str:
+    """Return "nvidia" on an NVIDIA GPU, else the name of JAX's backend."""
+    backend = jax.default_backend()
+    if backend != "gpu":
+        return backend
+    capability = getattr(jax.devices()[0], "compute_capability", "0")
+    cuda = "cuda" in jax.devices()[0].client.platform_version.lower()
+    return KERNELS if cuda and float(capability) >= AMPERE else backend
+
+
+def kernels_run(layer: LSTM | GRU, xs: Array, backend: str | None) -> bool:
+    """Tell whether kernels compute this layer on these inputs."""
+    if (backend or default_backend()) not in (KERNELS, INTERPRETED) or 0 in xs.shape:
+        return False
+    arrays = [leaf for leaf in jax.tree.leaves(layer) if hasattr(leaf, "dtype")]
+    if any(leaf.dtype != jnp.float32 or 0 in leaf.shape for leaf in [*arrays, xs]):
+        return False
+    return layer.neurons <= WIDEST_WALK
+
+
+def entering(xs: TimeFirst, U: Array, b: Array, backend: str | None) -> Array:
+    """Return U x + b for the gates in U [gates, hidden, d_in], as [time, batch, gates, hidden]."""
+    gates, hidden, d_in = U.shape
+    rows = rows_product(
+        xs.reshape(-1, d_in), U.reshape(-1, d_in), ProductTiles(interpret=interpreted(backend))
+    )
+    return rows.reshape(*xs.shape[:2], gates, hidden) + b
+
+
+def walk_tiles(backend: str | None) -> WalkTiles:
+    here = interpreted(backend)
+    return WalkTiles(products=ProductTiles(interpret=here), interpret=here)
+
+
+def interpreted(backend: str | None) -> bool:
+    return backend == INTERPRETED
+
+
+def lstm_by_kernels(layer: LSTM, xs: TimeFirst, backend: str | None) -> HiddenStates:
+    U, V, b = (
+        jnp.stack([getattr(layer, f"{symbol}_{gate}") for gate in "fgoc"]) for symbol in "UVb"
+    )
+    return lstm_states(entering(xs, U, b, backend), V, walk_tiles(backend))
+
+
+def gru_by_kernels(layer: GRU, xs: TimeFirst, backend: str | None) -> HiddenStates:
+    U, V, b = (
+        jnp.stack([getattr(layer, f"{symbol}_{gate}") for gate in "rzh"]) for symbol in "UVb"
+    )
+    c_h = jnp.zeros_like(b[0]) if layer.c_h is None else jnp.asarray(layer.c_h)
+    after = layer.reset == "after"
+    return gru_states(entering(xs, U, b, backend), V, c_h, after, walk_tiles(backend))

@@ -1,0 +1,222 @@
+"""The loss of gated RNNs on a batch and its gradient, by one CUDA kernel (`gated_step.cuh`).
+
+The kernel is compiled for the sizes at hand when they are first needed, by the machine's nvcc, and
+kept in the user's cache folder. Without nvcc, or at sizes that do not fit on the chip, the plain
+path is used (`training/step.py`).
+"""
+
+import ctypes
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+HERE = Path(__file__).parent
+# Shared memory of a program on Ampere, Hopper and later: 99, 163 or 227 KiB. The rest is plain.
+MOST_BYTES = 227 * 1024
+# Threads of a program: with more, too few registers are left for each.
+MOST_THREADS = 512
+# Inputs and outputs that a thread can keep sums of in its registers.
+WIDEST_TOKEN = 12
+# Tokens of a chunk, larger first: fewer barriers a token.
+CHUNKS = (64, 32)
+# Programs that may share a member, at most.
+MOST_PARTS = 16
+
+
+class GateWeights(NamedTuple):
+    """A gated RNN's arrays, with λ instead of ν, in the order in which the kernel takes them."""
+
+    W_in_m: Float[Array, "hidden d_in_plus_1"]
+    W_in_x: Float[Array, "hidden d_in_plus_1"]
+    decay: Float[Array, " hidden"]
+    W_out_m: Float[Array, "gated hidden"]
+    W_out_x: Float[Array, "gated hidden"]
+    D: Float[Array, "d_out gated"]
+
+
+@dataclass(frozen=True)
+class StepSizes:
+    """Sizes that the kernel is compiled for."""
+
+    time: int
+    d_in: int
+    hidden: int
+    gated: int
+    d_out: int
+    tokens: int
+
+    @property
+    def neuron_tiles(self) -> int:
+        return -(-self.hidden // 8)
+
+    @property
+    def gate_tiles(self) -> int:
+        return -(-self.gated // 8)
+
+    @property
+    def places(self) -> int:
+        """Sequences of a chunk."""
+        return self.tokens // self.time
+
+    @property
+    def program_threads(self) -> int:
+        """A warp per tile of gate outputs, and a thread per neuron and sequence of a chunk."""
+        return 32 * max(self.gate_tiles, -(-self.places * self.neuron_tiles // 4))
+
+    @property
+    def bytes(self) -> int:
+        """Shared memory of a program, as gated_step.cuh lays it out."""
+        states, gates = 8 * self.neuron_tiles + 4, 8 * self.gate_tiles
+        per_token = 2 * states + 2 * gates + 8 + self.d_in + self.d_out
+        return 4 * (2 * gates * states + self.tokens * per_token + self.d_out * gates)
+
+    @property
+    def fits(self) -> bool:
+        # At its end a program sums over sequences in the memory of a chunk's gates, and its
+        # threads' losses in that of a chunk's states.
+        sums = self.places * self.hidden * (2 * self.d_in + 3)
+        return (
+            self.bytes <= MOST_BYTES
+            and self.program_threads <= MOST_THREADS
+            and max(self.d_in, self.d_out) <= WIDEST_TOKEN
+            and sums <= self.tokens * (16 * self.gate_tiles + 8)
+            and self.program_threads <= self.tokens * (8 * self.neuron_tiles + 4)
+        )
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What the kernel writes of a member, in order; "loss" is the loss itself."""
+        return {
+            "W_out_m": (self.gated, self.hidden),
+            "W_out_x": (self.gated, self.hidden),
+            "D": (self.d_out, self.gated),
+            "W_in_m": (self.hidden, self.d_in + 1),
+            "W_in_x": (self.hidden, self.d_in + 1),
+            "decay": (self.hidden,),
+            "loss": (),
+        }
+
+    @property
+    def numbers(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def flags(self) -> list[str]:
+        """Return the sizes as definitions for a compiler."""
+        sizes = asdict(self) | {
+            name: getattr(self, name) for name in ("neuron_tiles", "gate_tiles", "program_threads")
+        }
+        sizes["most_parts"] = MOST_PARTS
+        return [f"-D{name.upper()}={size}" for name, size in sizes.items()]
+
+
+def step_sizes(weights: GateWeights, xs: Float[Array, "batch time d_in"]) -> StepSizes | None:
+    """Return the kernel's sizes for a gated RNN on a batch; None if it is not made for them."""
+    (batch, time, d_in), (gated, hidden) = xs.shape, weights.W_out_m.shape
+    if 0 in (batch, time, d_in, gated, hidden) or weights.D.shape[0] == 0:
+        return None
+    for tokens in CHUNKS:
+        if tokens % time == 0 and batch % (tokens // time) == 0:
+            sizes = StepSizes(time, d_in, hidden, gated, weights.D.shape[0], tokens)
+            if sizes.fits:
+                return sizes
+    return None
+
+
+def unpacked(sizes: StepSizes, numbers: Float[Array, " numbers"]) -> dict[str, Array]:
+    """Return the kernel's numbers by name."""
+    arrays, start = {}, 0
+    for name, shape in sizes.shapes.items():
+        end = start + math.prod(shape)
+        arrays[name], start = numbers[start:end].reshape(shape), end
+    return arrays
+
+
+@cache
+def compiler() -> str | None:
+    """Return the path of nvcc; None if there is none."""
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    places = [Path(home) / "bin" / "nvcc" for home in (*homes, "/usr/local/cuda")]
+    return shutil.which("nvcc") or next((str(path) for path in places if path.exists()), None)
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "underhood" / "kernels"
+
+
+def compiled_library(command: Sequence[str], source: Path, folder: Path) -> Path:
+    """Compile a source into a shared library, unless the folder has it from the same text."""
+    texts = (path.read_bytes() for path in (source, HERE / "gated_step.cuh"))
+    digest = hashlib.sha256(b"\0".join((*texts, " ".join(command).encode()))).hexdigest()[:16]
+    library = folder / f"{source.stem}_{digest}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / library.name
+            subprocess.run([*command, "-o", made, source], check=True, capture_output=True)
+            made.replace(library)
+    return library
+
+
+@cache
+def registered_target(sizes: StepSizes) -> str | None:
+    """Compile the kernel for these sizes and register it with JAX; None if that fails."""
+    nvcc = compiler()
+    if nvcc is None:
+        return None
+    capability = str(jax.devices()[0].compute_capability).replace(".", "")
+    command = [nvcc, "-std=c++17", "-O3", f"-arch=sm_{capability}", "-shared", "-Xcompiler=-fPIC"]
+    command += [f"-I{jax.ffi.include_dir()}", *sizes.flags()]
+    try:
+        library = compiled_library(command, HERE / "gated_step.cu", cache_folder())
+        handler = ctypes.CDLL(str(library)).GatedStep
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    jax.ffi.register_ffi_target(library.stem, jax.ffi.pycapsule(handler), platform="CUDA")
+    return library.stem
+
+
+@jax.custom_vjp
+def step_loss(
+    weights: GateWeights,
+    xs: Float[Array, "batch time d_in"],
+    targets: Float[Array, "batch time d_out"],
+) -> Float[Array, ""]:
+    """Return ½·mean (y − target)² of a gated RNN's outputs y.
+
+    Only gradients by the weights exist: sequences and targets count as constants.
+    """
+    return step_forward(weights, xs, targets)[0]
+
+
+def step_forward(weights: GateWeights, xs: Array, targets: Array) -> tuple[Array, GateWeights]:
+    sizes = step_sizes(weights, xs)
+    assert sizes is not None, "the caller asks `step_sizes` first"
+    target = registered_target(sizes)
+    assert target is not None, "the caller asks `registered_target` first"
+    shapes = [
+        jax.ShapeDtypeStruct((sizes.numbers,), jnp.float32),
+        jax.ShapeDtypeStruct((MOST_PARTS, sizes.numbers), jnp.float32),
+    ]
+    call = jax.ffi.ffi_call(target, shapes, vmap_method="broadcast_all")
+    by_name = unpacked(sizes, call(*weights, xs, targets)[0])
+    return by_name.pop("loss"), GateWeights(**by_name)
+
+
+def step_backward(slopes: GateWeights, slope: Float[Array, ""]) -> tuple[GateWeights, None, None]:
+    return jax.tree.map(lambda leaf: slope * leaf, slopes), None, None
+
+
+step_loss.defvjp(step_forward, step_backward)
