@@ -21,8 +21,9 @@ from underhood.training.second_order.condensing import (
     spanning_products,
 )
 from underhood.training.second_order.examples import AllSequences, sample
-from underhood.training.second_order.minimising import fit_linear
+from underhood.training.second_order.minimising import fit_linear, minimise
 from underhood.training.second_order.separable import SeparableNetwork
+from underhood.training.second_order.stages import Stage, finish_condensed
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
@@ -185,6 +186,50 @@ def test_surplus_neurons_are_left_out(d) -> None:
 
 
 # --- What is found
+
+
+def nearly_singular_task(weakest: float) -> uh.tasks.TeacherStudent:
+    """A teacher with d = 3, W_V = I and M = diag(1, 0.5, weakest)."""
+    M = np.diag([1.0, 0.5, weakest])
+    return uh.tasks.TeacherStudent(uh.LinearAttention(W_V=np.eye(3), W_K=np.eye(3), W_Q=M), LENGTH)
+
+
+def test_random_neurons_find_a_weak_direction_that_condensing_left_out() -> None:
+    task = nearly_singular_task(1e-5)
+    data = sample(task, jax.random.key(0), 200, 8)
+    first_output = replace(data, targets=data.targets[:, :1])
+    # y_1 = Σ_i M_ii (Σ_s x_1 x_i) x_i, without i = 3.
+    x, constant = np.eye(4)[:3], np.eye(4)[3]
+    W_m, W_x = np.array([x[0], x[0], x[0], x[1]]), np.array([x[0], x[1], constant, constant])
+    network = crossed_network(W_m, W_x, np.array([1.0, 1.0, 0.0, 0.0]), 1)
+
+    def fit(student, examples, floor, far, down_to=None, most=None):
+        return minimise(student, examples, steps=most, watch=lambda *now: None, far=far)
+
+    stage = Stage(task, fit, 1e-18 * task.scale, lambda: False)
+    left_out = finish_condensed(network, first_output, stage, None)
+    assert left_out.costs[-1] > 1e-13 * task.scale
+    joined = finish_condensed(network, first_output, stage, np.random.default_rng(0))
+    assert joined.costs[-1] <= stage.enough and np.sum(joined.network.decay == 0) == 3
+
+
+def test_a_teacher_that_is_almost_singular_is_found_by_its_stages(monkeypatch) -> None:
+    # Steps on all outputs at once find it too, in more time.
+    monkeypatch.setattr("underhood.training.second_order.fitting.MOST_AT_ONCE", 0)
+    task = nearly_singular_task(1e-6)
+    options = {"key": jax.random.key(1), "width": 9, "restarts": 4, "progress": False}
+    result = uh.fit(gated(3), task, **options)
+    assert result.success and result.model.neurons == 9, result.message
+
+
+def test_a_wide_start_ends_with_its_stages(monkeypatch) -> None:
+    monkeypatch.setattr("underhood.training.second_order.fitting.MOST_AT_ONCE", 4)
+    failed = "underhood.training.second_order.starts.fit_by_stages"
+    monkeypatch.setattr(failed, lambda *arguments: None)
+    options = {"key": jax.random.key(1), "width": 5, "restarts": 1, "progress": False}
+    result = uh.fit(gated(2), teacher_task(2), **options)
+    assert result.model.neurons == 5 and not result.success and result.best_start.steps <= 1
+    assert result.best_start.reason == "its stages did not lead to all outputs"
 
 
 @pytest.mark.parametrize(

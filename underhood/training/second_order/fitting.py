@@ -43,6 +43,8 @@ MOST_STEPS = 400
 # A start has so many times the neurons that one head of attention with d inputs can need,
 # d(d+1)/2 + d. Fewer end in wrong places more often, and more take longer.
 STARTING_SHARE = 1.4
+# A wider start ends after its stages: the steps on all outputs at once would take too long.
+MOST_AT_ONCE = 40
 
 # Called after each step with the number of the start, the step, and the loss.
 FitWatcher = Callable[[int, int, float], None]
@@ -165,10 +167,17 @@ def fit(
         rng = np.random.default_rng(seed_of(data_keys[number]))
         fitted, ended = SeparableNetwork.of(model), None
         # A start with more neurons may need more than the student has.
+        by_stages = wider and known is None and isinstance(model, GatedRNN)
         for more in (True, False) if wider and known is None else (False,):
             network = starting_network(model, rng, number, wider=more)
-            staged = more and isinstance(model, GatedRNN)
-            fitted, ended = run_start(number, network, assignment, data_keys[number], staged=staged)
+            fitted, ended = run_start(
+                number,
+                network,
+                assignment,
+                data_keys[number],
+                staged=more and by_stages,
+                at_once=not by_stages or len(network.decay) <= MOST_AT_ONCE,
+            )
             if len(fitted.decay) <= model.neurons:
                 break
             if ended.loss <= limit:

@@ -5,7 +5,8 @@ d(d+1)/2 + d, and has one residual per token in place of d. So second-order step
 share (a step costs about n⁶ for n neurons):
 
     1. one output    the first neurons of a start learn c·y from random weights. If they stall, more
-                     neurons join them. Near a solution they are condensed (`condensing.py`).
+                     neurons join them. Near a solution they are condensed (`condensing.py`). If
+                     a weak direction was left out, random neurons join and find it.
     2. all outputs   they share the neurons of the current token. With these known, the outputs are
                      linear in what memory holds, and random memory neurons (λ = 1) span it: one
                      least-squares problem. The memory that is read is condensed too, and exact
@@ -36,6 +37,9 @@ NOISY_ROWS_PER_UNKNOWN = 12
 CONDENSED_AT = (1e-8, 1e-11, 3e-13)
 # A condensed network is near a solution, or it is not worth more steps than these.
 MOST_CONDENSED_STEPS = 40
+# A weak direction of M hides in the noise when a network is condensed. So often a neuron of each
+# kind joins a condensed network of one output that does not get to zero.
+MOST_JOINED = 2
 # One output is learned with so many times 2d neurons, and by so many times more after a stall.
 ONE_OUTPUT_SHARE, STALL_GROWTH = 1.4, 1.5
 # Relative errors below this are rounding.
@@ -76,21 +80,58 @@ class Stage:
         return float(np.sqrt(self.enough / self.task.scale))
 
 
-def fit_condensed(network: SeparableNetwork, data: Data, stage: Stage) -> tuple[Minimised, bool]:
-    """Fit a network and condense it on the way; also tell whether that led to zero loss."""
+def fit_condensed(
+    network: SeparableNetwork,
+    data: Data,
+    stage: Stage,
+    rng: np.random.Generator | None = None,
+) -> tuple[Minimised, bool]:
+    """Fit a network and condense it on the way; also tell whether that led to zero loss.
+
+    rng  if given, random neurons may join a condensed network that does not get to zero
+    """
     scale, result = stage.task.scale, Minimised(network, [np.inf], "")
     for level in CONDENSED_AT:
-        result = stage.fit(result.network, data, 0.0, True, down_to=level * scale)
+        before = result
+        result = stage.fit(before.network, data, 0.0, True, down_to=level * scale)
         if result.costs[-1] > level * scale:
             break
+        # The network that was condensed at the last level has not moved since.
+        if len(result.costs) == 1 and before.reason:
+            continue
         noise = np.sqrt(result.costs[-1] / scale)
         smaller = condense(result.network, noise, stage.harmless)
         if smaller is not None:
-            fewer = data.first(sequences_wanted(smaller, stage.task, noisy=False))
-            again = stage.fit(smaller, fewer, 0.0, False, most=MOST_CONDENSED_STEPS)
+            again = finish_condensed(smaller, data, stage, rng)
             if again.costs[-1] <= stage.enough:
                 return again, True
     return result, False
+
+
+def finish_condensed(
+    network: SeparableNetwork, data: Data, stage: Stage, rng: np.random.Generator | None
+) -> Minimised:
+    """Take exact steps from a condensed network, to which random neurons may join."""
+    for joined in range(MOST_JOINED + 1):
+        fewer = data.first(sequences_wanted(network, stage.task, noisy=False))
+        result = stage.fit(network, fewer, 0.0, False, most=MOST_CONDENSED_STEPS)
+        done = result.costs[-1] <= stage.enough or stage.stopped()
+        if done or rng is None or joined == MOST_JOINED:
+            break
+        network = with_random_pair(result.network, rng)
+    return result
+
+
+def with_random_pair(network: SeparableNetwork, rng: np.random.Generator) -> SeparableNetwork:
+    """Return a crossed network with one more random neuron of memory and of the current token."""
+    gates = rng.normal(size=(2, 2, network.W_m.shape[1]))
+    gates /= np.linalg.norm(gates, axis=2, keepdims=True)
+    return crossed_network(
+        np.vstack([network.W_m, gates[0]]),
+        np.vstack([network.W_x, gates[1]]),
+        np.append(network.decay, [1.0, 0.0]),
+        len(network.linear),
+    )
 
 
 def fit_by_stages(
@@ -130,7 +171,7 @@ def current_token_neurons(
     student = with_outputs(network.keep(np.arange(n) < size), 1)
     while True:
         wanted = sequences_wanted(student, stage.task, noisy=False)
-        result, success = fit_condensed(student, one_output.first(wanted), stage)
+        result, success = fit_condensed(student, one_output.first(wanted), stage, rng)
         if success:
             return result.network.keep(result.network.decay == 0).balanced()
         if size == n or stage.stopped():

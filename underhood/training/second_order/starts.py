@@ -46,8 +46,6 @@ from underhood.training.second_order.stages import (
 ZERO_COST = 1e-27
 # A loss of this share of the scale is worth settling the decays.
 WORTH_SETTLING = 1e-9
-# A wider start ends after its stages: the steps on all outputs at once would take too long.
-MOST_AT_ONCE = 40
 
 GatedStudent = GatedRNN | SideGatedRNN
 # Called after each step with the number of the start, the step and the loss; a sentence stops it.
@@ -114,10 +112,12 @@ def run_start(
     key: PRNGKeyArray,
     *,
     staged: bool = False,
+    at_once: bool = True,
 ) -> tuple[SeparableNetwork, Start]:
     """Return the network where a start ended, and how it ended.
 
-    staged  learn one output first
+    staged   learn one output first
+    at_once  then take steps on all outputs at once, if that has not led to all outputs
     """
     task, population = assignment.task, assignment.population
     fit_key, fresh_key = jax.random.split(key)
@@ -173,7 +173,7 @@ def run_start(
     by_stages = fit_by_stages(start, data, stage, rng) if staged else None
     if by_stages is not None:
         result = by_stages
-    elif staged and len(start.decay) > MOST_AT_ONCE:
+    elif not at_once:
         fitted = fit_linear(start, data, exact=False)
         losses.append(fitted.cost)
         result = Minimised(fitted.network, [fitted.cost], "its stages did not lead to all outputs")
