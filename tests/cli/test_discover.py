@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import underhood as uh
-from underhood.cli import discover
 from underhood.cli.commands import COMMANDS
+from underhood.cli.discover import command
 from underhood.cli.entry import main
 from underhood.report.loss_curve import CURVE_COLUMNS, CURVE_ROWS, LossCurve, curve_rows
 
@@ -90,10 +90,10 @@ def test_gradients_are_followed_by_polishing_and_the_output_says_so(capsys, monk
 
 
 def test_the_first_decays_are_those_that_fit_drew() -> None:
-    options, key = discover.Discover(d=2, neurons=8, starts=2), jax.random.key(1)
+    options, key = command.Discover(d=2, neurons=8, starts=2), jax.random.key(1)
     task = uh.tasks.TeacherStudent.random(2, length=8, key=jax.random.key(0))
     result = uh.fit(options.student, task, key=key, width=8, restarts=2, progress=False)
-    drawn = discover.starting_decay(options, key, result.best_start.number)
+    drawn = command.starting_decay(options, key, result.best_start.number)
     model = result.model
     # Neurons that nothing reads keep the weights they began with.
     unread = ~np.any(np.abs(model.W_out_m) + np.abs(model.W_out_x), axis=0)
