@@ -20,6 +20,7 @@ from underhood.analysis.decompilation.bounding.horizons import LONGEST_HORIZON
 from underhood.analysis.decompilation.fewest import (
     FoundAttention,
     NearestAttention,
+    exact_head,
     measure,
     several_heads,
     single_head,
@@ -30,7 +31,7 @@ from underhood.analysis.decompilation.function import (
     network_function,
 )
 from underhood.analysis.decompilation.gradient_step import GradientStep, read_gradient_step
-from underhood.analysis.decompilation.nearest import Projected, project_outputs
+from underhood.analysis.decompilation.nearest import METRIC_INPUTS, Projected, project_outputs
 from underhood.analysis.decompilation.on_task import check_same_sizes, nearest_on_task
 from underhood.analysis.decompilation.verdict import (
     ATTENTION,
@@ -192,7 +193,7 @@ def decompile(
     if judgement.verdict == NOT_ATTENTION and task is None:
         reason = f"not attention: {certificate.what_is_left()}; {reason}"
     # The neurons of a dense recurrence are its eigenvectors.
-    decay = function.form.decay if isinstance(rnn, DenseGatedRNN) else np.asarray(rnn.decay, float)
+    decay = function.given.decay if isinstance(rnn, DenseGatedRNN) else np.asarray(rnn.decay, float)
     neurons = decay_roles(decay, memory_decays(attention))
     on_task = None if task is None else judgement.residual
     verdict = judgement.verdict
@@ -207,14 +208,19 @@ def nearest(
     tolerance: float,
 ) -> tuple[NearestAttention, Projected | None]:
     """Return the attention nearest to a function, and the tables it was found in."""
-    form = function.form
+    given = function.given
     if function.size == 0:
-        return measure(function, zero_attention(form.d_in, form.d_out), 0), None
+        return measure(function, zero_attention(given.d_in, given.d_out), 0), None
     # A side-gated RNN has no constant, so its attention has no biases unless they are asked for.
     choices = (False,) if isinstance(rnn, SideGatedRNN) else (False, True)
+    choices = choices if biases is None else (biases,)
+    for with_biases in choices:
+        exact = exact_head(function, biases=with_biases)
+        if exact is not None:
+            return exact, None
+    form = given if given.d_in > METRIC_INPUTS else function.form
     tables = [
-        project_outputs(form, biases=with_biases, time=function.time)
-        for with_biases in (choices if biases is None else (biases,))
+        project_outputs(form, biases=with_biases, time=function.time) for with_biases in choices
     ]
     results = [(single_head(function, projected), projected) for projected in tables]
     if results[-1][0].left < BIASES_PAY * results[0][0].left:

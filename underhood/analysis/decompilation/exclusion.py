@@ -25,14 +25,18 @@ from underhood.analysis.forms.quadratic import (
     from_table,
     products,
 )
+from underhood.analysis.forms.tables import TableForm
 from underhood.common.linear_algebra import upper
 
 # Directions in which the rank of N_k(x) is tried.
 DIRECTIONS = 64
 
 
-def missed_by_all(form: QuadraticForm, time: int) -> float:
+def missed_by_all(form: QuadraticForm | TableForm, time: int) -> float:
     """Return the size of the part that no attention has, whatever its heads and decays."""
+    if isinstance(form, TableForm):
+        # Every term is linear in one moment and in the current token.
+        return 0.0
     form = form.gathered(equal=0.0)
     if not form.neurons:
         return 0.0
@@ -59,27 +63,32 @@ def missed_by_all(form: QuadraticForm, time: int) -> float:
     return float(np.sqrt(np.mean(totals) / max(form.d_out, 1)))
 
 
-def missed_by_heads(form: QuadraticForm, time: int, seed: int = 0) -> np.ndarray:
+def missed_by_heads(form: QuadraticForm | TableForm, time: int, seed: int = 0) -> np.ndarray:
     """Return what every attention with 0, 1, 2, … heads misses, whatever its decays and biases.
 
     At each lag the distance of N_k(x) to matrices of rank r is √(σ²_{r+1} + …). It is divided by
     the norm of x's coordinates, so that it bounds the size of a part of the function. Several
     directions x are tried, and the best is taken for each number of heads.
     """
-    form = form.gathered(equal=0.0)
     d, d_out = form.d_in, form.d_out
     rows, columns = upper(d + 1)
     square, linear = columns < d, (columns == d) & (rows < d)
     spread = entry_moments(d)[1][square]
     lags = np.arange(1, time)
-    past = form.decay ** lags[:, None, None] * form.reads[:, square].T
-    # C_k [lags, d_out, entries, d]: coefficients over orthonormal functions of both tokens.
-    met = form.kernels @ form.reads[:, linear]
-    C = 2 * spread[:, None] * (past[:, None] @ met)
     tokens = np.vstack([np.random.default_rng(seed).normal(size=(DIRECTIONS, d)), np.eye(d)])
     v = products(tokens)[:, square] / spread
     v = v / np.linalg.norm(v, axis=1, keepdims=True)
-    N = np.einsum("te,koec->tkoc", v, C)
+    # N_k(x) = Σ_e v_e C_k[e], with C_k over orthonormal functions of both tokens.
+    if isinstance(form, TableForm):
+        N = np.zeros((len(v), len(lags), d_out, d))
+        for part in form.parts:
+            seen = np.tensordot(v * spread, part.table[:, square, :d], axes=([1], [1]))
+            N[:, :, part.outputs] += (part.decay**lags)[:, None, None] * seen[:, None]
+    else:
+        form = form.gathered(equal=0.0)
+        past = form.decay ** lags[:, None, None] * form.reads[:, square].T
+        met = form.kernels @ form.reads[:, linear]
+        N = np.einsum("te,koec->tkoc", v, 2 * spread[:, None] * (past[:, None] @ met))
     squares = np.linalg.svd(N, compute_uv=False) ** 2
     tails = np.cumsum(squares[..., ::-1], axis=-1)[..., ::-1]
     # Lag k exists in time − k of the tokens.

@@ -27,11 +27,15 @@ from underhood.analysis.decompilation.projection import attention_features, exac
 from underhood.analysis.forms.absolute import absolute_form, rounding_of
 from underhood.analysis.forms.attention_fit import attention_with
 from underhood.analysis.forms.norms import size
-from underhood.analysis.forms.quadratic import QuadraticForm, decay_groups, quadratic_form
+from underhood.analysis.forms.quadratic import QuadraticForm, decay_groups
+from underhood.analysis.forms.tables import TableForm
 from underhood.layers import LinearAttention, MultiHead
 
 # Heads are searched in tables of at most this many rows.
 MOST_ROWS = 64
+# A head that misses less than this share of the function is the function up to rounding; its table
+# is fitted as far as float64 goes.
+EXACT_SHARE, EXACT_GOAL = 1e-13, 1e-16
 
 FoundAttention = LinearAttention | MultiHead
 
@@ -62,7 +66,7 @@ def measure(
     unique: bool = False,
 ) -> NearestAttention:
     """Measure an attention against the network."""
-    left = size(function.form - quadratic_form(attention), function.time)
+    left = size(function.without(attention), function.time)
     absolute = absolute_form(attention)
     noise = function.noise + rounding_of(absolute, attention.neurons, function.time)
     return NearestAttention(attention, heads, left, noise, least, unique)
@@ -71,6 +75,27 @@ def measure(
 def single_head(function: NetworkFunction, projected: Projected) -> NearestAttention:
     """Return the nearest attention with one head and one decay per output."""
     return measure(function, nearest_attention(projected), 1)
+
+
+def exact_head(function: NetworkFunction, *, biases: bool) -> NearestAttention | None:
+    """Return the head that is the whole function up to rounding; None if there is none.
+
+    Then the tables are those of an attention already, and nothing has to be projected.
+    """
+    form = function.given
+    if not isinstance(form, TableForm) or np.any(form.decay <= FORGETS):
+        return None
+    features = attention_features(form.d_in, biases=biases)
+    tables, decay = np.zeros((form.d_out, *features.shape)), np.full(form.d_out, np.nan)
+    for part in form.parts:
+        if np.any(part.table[:, ~features]) or not np.all(np.isnan(decay[part.outputs])):
+            return None
+        tables[part.outputs], decay[part.outputs] = part.table, part.decay
+    decay[np.isnan(decay)] = 1.0
+    projected = Projected(tables, [], decay, form.d_in + biases)
+    result = measure(function, nearest_attention(projected, goal=EXACT_GOAL), 1)
+    exact = result.left <= min(EXACT_SHARE * function.size, result.noise)
+    return result if exact else None
 
 
 def several_heads(
@@ -86,7 +111,7 @@ def several_heads(
     most       how many heads are tried
     tolerance  largest share that may be left
     """
-    allowed, d_in = tolerance * function.size, function.form.d_in
+    allowed, d_in = tolerance * function.size, function.given.d_in
     best = first
     if first.left <= allowed or d_in > METRIC_INPUTS:
         return best
@@ -111,7 +136,7 @@ def added_heads(
     function: NetworkFunction, rows: Projected, most: int, goal: float
 ) -> Iterator[tuple[int, int, HeadFit]]:
     """Yield fits with more and more heads, from the least number that the tables need."""
-    least = int(np.sum(missed_by_heads(function.form, function.time) > goal + function.noise))
+    least = int(np.sum(missed_by_heads(function.given, function.time) > goal + function.noise))
     for heads in range(max(least, 1), most + 1):
         problem = HeadsProblem.of(rows, heads)
         fit = fit_any_ranks(problem, goal / function.size)

@@ -5,6 +5,7 @@ cancelling neurons may have cost digits, again without rounding (`exact.py`).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from underhood.analysis.forms.exact import exact_form
 from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
 from underhood.analysis.forms.scaling import in_range
+from underhood.analysis.forms.tables import TableForm, form_of, table_form
+from underhood.layers import LinearAttention, MultiHead
 
 # Where rounding may be more than this share of the function, coefficients are computed exactly.
 LOST_DIGITS = 1e-9
@@ -25,19 +28,35 @@ WEIGHTS_ROUNDED = 4 * EPS
 
 @dataclass(frozen=True)
 class NetworkFunction:
-    """2^exponent · form, known up to `noise`; sizes are those of `form` at length `time`.
+    """2^exponent · given, known up to `noise`; sizes are those of `given` at length `time`.
 
+    given      the function: tables, if every product has the current token as a factor
+    layer      the network with weights in range
     size       of the form
     noise      largest size of what rounding may have added to the form
     cancelled  the share of its terms' size that is left of the function; 1: nothing cancels
     """
 
-    form: QuadraticForm
+    given: QuadraticForm | TableForm
+    layer: ReadableNetwork
     exponent: int
     time: int
     size: float
     noise: float
     cancelled: float
+
+    @cached_property
+    def form(self) -> QuadraticForm:
+        """The function over pairs of neurons, which takes far more memory than tables."""
+        return quadratic_form(self.layer) if isinstance(self.given, TableForm) else self.given
+
+    def without(self, attention: LinearAttention | MultiHead) -> QuadraticForm | TableForm:
+        """Return the difference to an attention."""
+        if isinstance(self.given, QuadraticForm):
+            return self.given - quadratic_form(attention)
+        tables = table_form(attention)
+        assert tables is not None
+        return self.given - tables
 
     @property
     def is_zero(self) -> bool:
@@ -89,14 +108,14 @@ def lost_in_float64(network: ReadableNetwork, function: NetworkFunction) -> str 
 def network_function(network: ReadableNetwork, time: int) -> NetworkFunction:
     """Return the function of a network with a bound on its rounding."""
     scaled = in_range(network)
-    layer, form = scaled.layer, quadratic_form(scaled.layer)
+    layer, form = scaled.layer, form_of(scaled.layer)
     absolute = absolute_form(layer)
     terms, whole = size(absolute, time), size(form, time)
-    noise = rounding_of(absolute, layer.neurons + layer.gate_width, time)
+    noise = rounding_of(absolute, layer.neurons + layer.gate_width, time, terms)
     if noise > LOST_DIGITS * whole and isinstance(layer, GatedNetwork):
         exact = exact_form(layer)
         if exact is not None:
             form, whole = exact, size(exact, time)
             noise = rounding_of(without_signs(exact), exact.neurons, time)
     cancelled = whole / terms if terms else 1.0
-    return NetworkFunction(form, scaled.exponent, time, whole, noise, cancelled)
+    return NetworkFunction(form, layer, scaled.exponent, time, whole, noise, cancelled)

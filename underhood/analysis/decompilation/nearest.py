@@ -19,9 +19,10 @@ from scipy.linalg import block_diag
 
 from underhood.analysis.decompilation.projection import attention_features, exact_table, project
 from underhood.analysis.forms import quadratic
-from underhood.analysis.forms.attention_fit import attention_with, fit_attention
+from underhood.analysis.forms.attention_fit import EXACT_TABLE, attention_with, fit_attention
 from underhood.analysis.forms.norms import TIME, second_moments
 from underhood.analysis.forms.quadratic import QuadraticForm, attention_table
+from underhood.analysis.forms.tables import TableForm
 from underhood.common.least_squares import ResidualPoint, damped_steps
 from underhood.common.linear_algebra import symmetric_reads
 from underhood.layers import LinearAttention
@@ -54,8 +55,13 @@ class Projected:
         return quadratic.from_table(d_in, self.tables, self.decay)
 
 
-def project_outputs(form: QuadraticForm, *, biases: bool, time: int = TIME) -> Projected:
-    """Project a network onto the features of attention, with one decay per output."""
+def project_outputs(
+    form: QuadraticForm | TableForm, *, biases: bool, time: int = TIME
+) -> Projected:
+    """Project a network onto the features of attention, with one decay per output.
+
+    form  may be tables only if there are more inputs than METRIC_INPUTS
+    """
     d_in = form.d_in
     features = attention_features(d_in, biases=biases)
     decay = choose_decays(form, features, time)
@@ -63,6 +69,9 @@ def project_outputs(form: QuadraticForm, *, biases: bool, time: int = TIME) -> P
     factors: list[np.ndarray] = [np.zeros((0, features.size))] * form.d_out
     for value in np.unique(decay):
         outputs = np.flatnonzero(decay == value)
+        if isinstance(form, TableForm):
+            tables[outputs] = form.at(float(value), nearby=1e-3)[outputs] * features
+            continue
         some = replace(form, kernels=form.kernels[outputs])
         if d_in <= METRIC_INPUTS:
             tables[outputs], metric = project(some, float(value), features, time)
@@ -74,20 +83,26 @@ def project_outputs(form: QuadraticForm, *, biases: bool, time: int = TIME) -> P
     return Projected(tables, factors if d_in <= METRIC_INPUTS else [], decay, d_in + biases)
 
 
-def nearest_attention(projected: Projected) -> LinearAttention:
-    """Return the nearest attention with one head and one decay per output."""
-    V, M = fit_table(projected.tables, projected.size)
+def nearest_attention(projected: Projected, goal: float = EXACT_TABLE) -> LinearAttention:
+    """Return the nearest attention with one head and one decay per output.
+
+    goal  share of the tables below which a fit is exact
+    """
+    V, M = fit_table(projected.tables, projected.size, goal)
     if projected.factors:
         V, M = refine_fit(V, M, projected.tables, projected.factors, projected.size)
     d_in = projected.tables.shape[-1] - 1
     return canonical(*ordered_rank_one(V, M), projected.decay, projected.size > d_in)
 
 
-def fit_table(tables: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def fit_table(tables: np.ndarray, size: int, goal: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest V and M in coefficients, over the first `size` entries of z."""
     width = tables.shape[-1]
-    square = np.moveaxis(symmetric_reads(tables.swapaxes(1, 2), width), 1, 3)
-    fit = fit_attention(np.ascontiguousarray(square[:, :size, :size, :size]))
+    square = np.zeros((len(tables), size, size, size))
+    for place, table in enumerate(tables):
+        symmetric = symmetric_reads(table[:, :size].T, width)
+        square[place] = np.moveaxis(symmetric[:, :size, :size], 0, 2)
+    fit = fit_attention(square, goal=goal)
     missing = (0, width - size)
     return np.pad(fit.W_V, ((0, 0), missing)), np.pad(fit.M, (missing, missing))
 
@@ -154,27 +169,19 @@ def derivative(V: np.ndarray, M: np.ndarray, factors: list[np.ndarray], size: in
     return np.hstack([block_diag(*rows_V), np.vstack(rows_M)])
 
 
-def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.ndarray:
+def choose_decays(form: QuadraticForm | TableForm, features: np.ndarray, time: int) -> np.ndarray:
     """Return the decay of each output's memory: 1 unless another decay explains far more.
 
     If all neurons that meet the current token have one decay, that is it. Otherwise the decays with
     the most weight are tried, and their mean. The best of them wins over 1 if it leaves less than a
     quarter of the variance that 1 leaves.
     """
-    decays, groups = quadratic.decay_groups(form.decay)
-    values, query = np.array(decays), form.decay < FORGETS
-    now = form.kernels[:, :, query] @ form.reads[query]
-    # How strongly the sums of each decay meet the current token [d_out, decays]. Neurons of one
-    # decay are added up first, so neurons that cancel count for nothing.
-    memories = (group & ~query for group in groups)
-    tables = (form.reads[memory].T @ now[:, memory] for memory in memories)
-    by_decay = np.array([np.linalg.norm(table, axis=(1, 2)) for table in tables]).T
-    by_decay[:, 0] = 0.0
+    values, by_decay = decay_strengths(form)
     present = by_decay > 1e-14 * np.maximum(by_decay.max(axis=1, keepdims=True), 1e-300)
     counts = present.sum(axis=1)
     chosen = np.where(counts == 1, values[present.argmax(axis=1)], 1.0)
     undecided = np.flatnonzero(counts > 1)
-    if len(undecided) == 0 or form.d_in > METRIC_INPUTS:
+    if len(undecided) == 0 or form.d_in > METRIC_INPUTS or isinstance(form, TableForm):
         return chosen
     total = by_decay[undecided].sum(axis=0)
     # The three strongest of all outputs together, and the strongest of each.
@@ -191,6 +198,25 @@ def choose_decays(form: QuadraticForm, features: np.ndarray, time: int) -> np.nd
     clearly = 4 * left.min(axis=0) < left[0]
     chosen[undecided] = np.where(clearly, tried[left.argmin(axis=0)], 1.0)
     return chosen
+
+
+def decay_strengths(form: QuadraticForm | TableForm) -> tuple[np.ndarray, np.ndarray]:
+    """Return the decays, and how strongly their sums meet the current token [d_out, decays].
+
+    Neurons of one decay are added up first, so neurons that cancel count for nothing.
+    """
+    decays, groups = quadratic.decay_groups(form.decay)
+    if isinstance(form, TableForm):
+        remembers = form.keep(lambda decay: decay >= FORGETS)
+        tables = (remembers.at(decay, quadratic.EQUAL_DECAYS) for decay in decays)
+    else:
+        query = form.decay < FORGETS
+        now = form.kernels[:, :, query] @ form.reads[query]
+        memories = (group & ~query for group in groups)
+        tables = (form.reads[memory].T @ now[:, memory] for memory in memories)
+    by_decay = np.array([np.linalg.norm(table, axis=(1, 2)) for table in tables]).T
+    by_decay[:, 0] = 0.0
+    return np.array(decays), by_decay
 
 
 def canonical(V: np.ndarray, M: np.ndarray, decay: np.ndarray, biases: bool) -> LinearAttention:

@@ -166,27 +166,28 @@ def exclusion(
 
     biases  whether the attention may have biases
     """
-    form, time = function.form, function.time
+    given, time = function.given, function.time
     allowed = tolerance * (function.size + function.noise) + function.noise
 
     def share(part: float) -> str:
         return f"{part / function.size:.2g}"
 
-    missed = missed_by_all(form, time)
+    missed = missed_by_all(given, time)
     if missed > allowed:
         return (
             f"every attention, whatever its heads and decays, misses at least {share(missed)} "
             "of the function"
         )
-    missed = float(np.append(missed_by_heads(form, time), np.zeros(max_heads))[max_heads])
+    missed = float(np.append(missed_by_heads(given, time), np.zeros(max_heads))[max_heads])
     if missed > allowed:
         return (
             f"every attention with {heads_words(max_heads)} misses at least {share(missed)} of the "
             "function: a past token meets the current one through a matrix of higher rank, and "
             f"each head adds one to its rank (max_heads is {max_heads})"
         )
-    if form.d_in > METRIC_INPUTS or projected is None:
+    if given.d_in > METRIC_INPUTS or projected is None:
         return None
+    form = function.form
     features = attention_features(form.d_in, biases=biases)
     decays = possible_decays(function, projected)
     if len(decays) > max(MOST_UNKNOWNS // int(np.sum(features)), 1):

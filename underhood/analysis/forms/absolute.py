@@ -14,19 +14,15 @@ import numpy as np
 
 from underhood.analysis.forms.diagonal import diagonalise
 from underhood.analysis.forms.norms import size
-from underhood.analysis.forms.quadratic import (
-    ExactLayer,
-    QuadraticForm,
-    input_reads,
-    quadratic_form,
-)
-from underhood.common.linear_algebra import symmetric_part
+from underhood.analysis.forms.quadratic import ExactLayer, QuadraticForm, input_reads
+from underhood.analysis.forms.tables import TableForm, form_of
+from underhood.common.linear_algebra import symmetric_part, upper
 from underhood.layers import DenseGatedRNN
 
 EPS = float(np.finfo(float).eps)
 
 
-def absolute_form(layer: ExactLayer) -> QuadraticForm:
+def absolute_form(layer: ExactLayer) -> QuadraticForm | TableForm:
     """Return the function of the same layer with absolute values of all weights.
 
     The eigenvectors of a dense recurrence are off by as much as their condition times rounding.
@@ -38,7 +34,7 @@ def absolute_form(layer: ExactLayer) -> QuadraticForm:
 
     absolute = jax.tree_util.tree_map_with_path(without_sign, layer)
     if not isinstance(layer, DenseGatedRNN):
-        return quadratic_form(absolute)
+        return form_of(absolute)
     basis = diagonalise(np.asarray(layer.A, float))
     kernels = np.asarray(absolute.W_out_m.T @ (absolute.D[:, :, None] * absolute.W_out_x))
     P, P_inverse = np.abs(basis.P), basis.condition * np.abs(basis.P_inverse)
@@ -51,12 +47,17 @@ def without_signs(form: QuadraticForm) -> QuadraticForm:
     return replace(form, reads=np.abs(form.reads), kernels=np.abs(form.kernels))
 
 
-def rounding_of(absolute: QuadraticForm, operations: int, time: int) -> float:
+def rounding_of(
+    absolute: QuadraticForm | TableForm, operations: int, time: int, terms: float | None = None
+) -> float:
     """Return a bound on the size of what rounding adds to a form that was computed.
 
     absolute    the form in which nothing cancels
     operations  how many numbers are added up in a coefficient, at most
     time        the length at which sizes are stated
+    terms       the size of `absolute`, if it is known
     """
+    terms = size(absolute, time) if terms is None else terms
+    entries = upper(absolute.d_in + 1)[0].size
     # A coefficient goes through a few products and sums for each, and λ^k through k products.
-    return 8 * (operations + absolute.reads.shape[1] + time + 32) * EPS * size(absolute, time)
+    return 8 * (operations + entries + time + 32) * EPS * terms

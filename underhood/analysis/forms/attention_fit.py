@@ -11,6 +11,7 @@ is not enough, random guesses follow.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse.linalg import svds
 
 from underhood.constructions.sources.heads import numerical_rank
 from underhood.layers import LinearAttention
@@ -18,6 +19,8 @@ from underhood.layers import LinearAttention
 MOST_TURNS = 2000
 # A fit of this relative accuracy is exact up to rounding.
 EXACT_TABLE = 1e-13
+# Of a larger matrix only two singular vectors are computed.
+LARGE = 200
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,13 @@ def table_of(W_V: np.ndarray, M: np.ndarray) -> np.ndarray:
     return (table + table.swapaxes(1, 2)) / 2
 
 
-def fit_attention(table: np.ndarray, *, guesses: int = 8, seed: int = 0) -> AttentionFit:
-    """Return the best W_V and M for a table [outputs, p, p, columns], symmetric in a and b."""
+def fit_attention(
+    table: np.ndarray, *, guesses: int = 8, seed: int = 0, goal: float = EXACT_TABLE
+) -> AttentionFit:
+    """Return the best W_V and M for a table [outputs, p, p, columns], symmetric in a and b.
+
+    goal  turns end with a share that is smaller than this
+    """
     outputs, p, _, columns = table.shape
     norm = float(np.linalg.norm(table))
     nothing = AttentionFit(np.zeros((outputs, p)), np.zeros((p, columns)), 0.0)
@@ -44,11 +52,11 @@ def fit_attention(table: np.ndarray, *, guesses: int = 8, seed: int = 0) -> Atte
         return nothing
     scaled = table / norm
     rng = np.random.default_rng(seed)
-    _, _, right = np.linalg.svd(scaled.reshape(outputs * p, p * columns), full_matrices=False)
+    right = leading_rows(scaled.reshape(outputs * p, p * columns), rng)
     best = nothing
     for guess in range(guesses):
         start = right[guess] if guess < min(2, len(right)) else rng.normal(size=p * columns)
-        fit = alternate(scaled, start.reshape(p, columns))
+        fit = alternate(scaled, start.reshape(p, columns), goal)
         if guess == 0 or fit.residual < best.residual:
             best = fit
         if best.residual < EXACT_TABLE * 100:
@@ -57,20 +65,39 @@ def fit_attention(table: np.ndarray, *, guesses: int = 8, seed: int = 0) -> Atte
     return AttentionFit(size * best.W_V, size * best.M, best.residual)
 
 
-def alternate(table: np.ndarray, M: np.ndarray) -> AttentionFit:
-    """Fit W_V to M and M to W_V until neither moves."""
+def leading_rows(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return right singular vectors of a matrix, the largest first; two of a large matrix."""
+    if min(matrix.shape) <= LARGE:
+        return np.asarray(np.linalg.svd(matrix, full_matrices=False)[2])
+    start = rng.normal(size=min(matrix.shape))
+    _, values, right = svds(matrix, k=2, v0=start, tol=1e-4)
+    return np.asarray(right[np.argsort(-values)])
+
+
+def alternate(table: np.ndarray, M: np.ndarray, goal: float = EXACT_TABLE) -> AttentionFit:
+    """Fit W_V to M and M to W_V until neither moves, or until they miss less than `goal`."""
     V, before = np.zeros(table.shape[:2]), np.inf
+    flat = table.reshape(V.size, M.size)
     for _ in range(MOST_TURNS):
-        V = np.linalg.solve(turn_matrix(M), np.einsum("oabc,bc->ao", table, M)).T
-        M = np.linalg.solve(turn_matrix(V.T), np.einsum("oabc,oa->bc", table, V))
+        V = np.linalg.solve(turn_matrix(M), (flat @ M.ravel()).reshape(V.shape).T).T
+        M = np.linalg.solve(turn_matrix(V.T), (V.ravel() @ flat).reshape(M.shape))
         # How the two share their scale is free; equal norms keep both systems well-conditioned.
         ratio = np.sqrt(np.linalg.norm(M) / max(float(np.linalg.norm(V)), 1e-300))
         V, M = V * ratio, M / ratio
-        residual = float(np.linalg.norm(table - table_of(V, M)))
-        if residual < EXACT_TABLE or before - residual < 1e-4 * EXACT_TABLE * max(residual, 1.0):
+        residual = distance_to(table, V, M)
+        if residual < goal or before - residual < 1e-4 * EXACT_TABLE * max(residual, 1.0):
             break
         before = residual
     return AttentionFit(V, M, residual)
+
+
+def distance_to(table: np.ndarray, W_V: np.ndarray, M: np.ndarray) -> float:
+    """Return |table − attention's table|, output by output to save memory."""
+    total = 0.0
+    for wanted, values in zip(table, W_V, strict=True):
+        apart = wanted - table_of(values[None], M)[0]
+        total += float(np.vdot(apart, apart))
+    return float(np.sqrt(total))
 
 
 def turn_matrix(M: np.ndarray) -> np.ndarray:

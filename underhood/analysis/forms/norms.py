@@ -12,19 +12,21 @@ square of the mean, plus the variance of a quartic polynomial for every lag, plu
 coefficients without the constant.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from underhood.analysis.forms.monomials import monomials
 from underhood.analysis.forms.quadratic import QuadraticForm, entry_degrees
-from underhood.common.linear_algebra import upper
+from underhood.analysis.forms.tables import TableForm
+from underhood.common.linear_algebra import symmetric_reads, upper
 
 # The length at which sizes of functions are stated.
 TIME = 32
 
 
-def size(form: QuadraticForm, time: int = TIME) -> float:
+def size(form: QuadraticForm | TableForm, time: int = TIME) -> float:
     """Return √E[y²], the mean taken over outputs and over the tokens 1 … `time`."""
     return float(np.sqrt(np.mean(second_moments(form, time)))) if form.d_out else 0.0
 
@@ -37,8 +39,11 @@ def relative_change(
     return 0.0 if whole == 0 else size(form - changed, time) / whole
 
 
-def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
+def second_moments(form: QuadraticForm | TableForm, time: int = TIME) -> np.ndarray:
     """Return E[y_o(t)²] [d_out, time] on normal tokens."""
+    if isinstance(form, TableForm):
+        outputs = (table_moments(*form.of_output(o), time) for o in range(form.d_out))
+        return np.reshape(list(outputs), (form.d_out, time))
     # Neurons that read nothing and neurons that nothing reads take no part.
     read = np.any(form.kernels != 0, axis=(0, 1))
     form = form.keep(read & np.any(form.reads != 0, axis=1)).gathered(equal=0.0)
@@ -72,6 +77,35 @@ def second_moments(form: QuadraticForm, time: int = TIME) -> np.ndarray:
     return moments
 
 
+def table_moments(decays: np.ndarray, tables: np.ndarray, time: int) -> np.ndarray:
+    """Return E[y(t)²] of Σ_λ Σ_ec T_λ[e, c] A_e z_c, for decays and tables [parts, entries, d + 1].
+
+    Token t − k meets the current one through C_k = Σ λ^k T_λ. Their product w_kᵀC_k z adds |σC_k|².
+    With the means of the past, the current token is in a cubic polynomial P₃ + P₂ + P₁ + P₀, whose
+    Hermite coefficients of degree 1 and 0 are P₁ + 3 tr P₃ and P₀ + tr P₂.
+    """
+    if len(tables) == 0:
+        return np.zeros(time)
+    d = tables.shape[2] - 1
+    mean, spread = entry_moments(d)
+    fading = decays ** np.arange(time)[:, None]
+    fading[0] = 0.0
+    # The state's mean meets the current token: [time, d + 1].
+    past = np.cumsum(fading, axis=0) @ (mean @ tables)
+    spreads = (spread[:, None] * tables).reshape(len(tables), tables[0].size)
+    # |Σ λ^k σT_λ| from the triangular factor, so that parts that cancel keep their digits.
+    sizes = np.linalg.qr(spreads.T, mode="r") @ fading.T
+    pairs = np.cumsum(np.sum(sizes**2, axis=0))
+    cubic = symmetric_reads(np.sum(tables, axis=0).T, d + 1)
+    P3 = cubic[:d, :d, :d]
+    P3 = (P3 + P3.transpose(1, 2, 0) + P3.transpose(2, 0, 1)) / 3
+    P2 = cubic[d, :d, :d] + cubic[:d, :d, d] + cubic[:d, :d, d].T
+    first = 2 * cubic[d, :d, d] + cubic[:d, d, d] + 3 * np.einsum("aac->c", P3) + past[:, :d]
+    constant = cubic[d, d, d] + np.trace(P2) + past[:, d]
+    here = 6 * np.sum(P3**2) + 2 * np.sum(P2**2) + np.sum(first**2, axis=1) + constant**2
+    return np.asarray(here + pairs)
+
+
 def two_tokens(kernel: np.ndarray, written: np.ndarray) -> np.ndarray:
     """Return 4 Σ_{k<k'<t} |σG(k,k')σ|² for every t."""
     time, n, width = written.shape
@@ -89,8 +123,10 @@ def entry_moments(d_in: int) -> tuple[np.ndarray, np.ndarray]:
     return square, np.where(rows == d_in, 0.0, spread)
 
 
-def by_degree(form: QuadraticForm) -> dict[int, QuadraticForm]:
+def by_degree(form: QuadraticForm | TableForm) -> Mapping[int, QuadraticForm | TableForm]:
     """Return the parts of degree 0, 1, 2, 3 and 4 in all tokens together."""
+    if isinstance(form, TableForm):
+        return form.by_degree()
     degrees = entry_degrees(form.d_in)
     # Every neuron three times: it reads its constant, its linear and its quadratic part.
     reads = np.vstack([form.reads * (degrees == degree) for degree in range(3)])

@@ -22,15 +22,12 @@ def largest_norms(matrices: np.ndarray) -> np.ndarray:
     across = matrices.swapaxes(-1, -2)
     # The smaller Gram matrix is quicker, and accurate enough for the largest singular value.
     gram = matrices @ across if matrices.shape[-2] <= matrices.shape[-1] else across @ matrices
-    return np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[..., -1], 0.0))
+    return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[..., -1], 0.0)))
 
 
 def two_token_bound(tables: np.ndarray, d_in: int, radius: float) -> np.ndarray:
     """Bound |v(z)ᵀ G v(z')| over |x|, |x'| ≤ radius, for tables [many, d_out, entries, entries]."""
-    degrees = entry_degrees(d_in)
-    rows, columns = upper(d_in + 1)
-    # With these weights the entries of xxᵀ have the norm |x|², those of x the norm |x|.
-    weight = np.where((rows == columns) | (degrees < 2), 1.0, np.sqrt(0.5))
+    degrees, weight = entry_degrees(d_in), entry_scales(d_in)
     scaled = tables * weight[:, None] * weight
     total = np.zeros(tables.shape[:-3])
     for i, j in np.ndindex(3, 3):
@@ -45,9 +42,15 @@ def two_token_bound(tables: np.ndarray, d_in: int, radius: float) -> np.ndarray:
     return total
 
 
+def entry_scales(d_in: int) -> np.ndarray:
+    """Return weights with which the entries of xxᵀ have the norm |x|², those of x the norm |x|."""
+    rows, columns = upper(d_in + 1)
+    return np.where((rows == columns) | (entry_degrees(d_in) < 2), 1.0, np.sqrt(0.5))
+
+
 def smallest_norms(layouts: Sequence[np.ndarray]) -> np.ndarray:
     """Return the smallest largest singular value among layouts of the same tensors."""
-    return np.min([largest_norms(layout) for layout in layouts], axis=0)
+    return np.asarray(np.min([largest_norms(layout) for layout in layouts], axis=0))
 
 
 def one_token_bound(tables: np.ndarray, d_in: int, radius: float) -> np.ndarray:

@@ -11,7 +11,9 @@ agree cancel inside G before any absolute value is taken. docs/certificate.md ha
 treatment of long sequences, and what the bound gives away.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,9 +27,11 @@ from underhood.analysis.decompilation.bounding.bounds import (
 from underhood.analysis.decompilation.bounding.horizons import LONGEST_HORIZON, longest, reach_of
 from underhood.analysis.decompilation.bounding.lags import COARSE, FINE, Lags, lag_nodes
 from underhood.analysis.decompilation.bounding.rounding import SMALLEST, rounding_bound
+from underhood.analysis.decompilation.bounding.table_bounds import TableBound
 from underhood.analysis.decompilation.function import NetworkFunction
 from underhood.analysis.forms.norms import between, by_degree, size
-from underhood.analysis.forms.quadratic import QuadraticForm, quadratic_form
+from underhood.analysis.forms.quadratic import QuadraticForm
+from underhood.analysis.forms.tables import TableForm
 from underhood.analysis.reading.neuron_roles import memory_decays
 from underhood.common.decay import kinds
 from underhood.common.errors import refuse
@@ -67,7 +71,7 @@ class Certificate:
     left_groups: dict[str, float]
     network: ReadableNetwork = field(repr=False)
     attention: LinearAttention | MultiHead = field(repr=False)
-    difference: QuadraticForm | None = field(repr=False)
+    difference: QuadraticForm | TableForm | None = field(repr=False)
     exponent: int = 0
 
     def bound(self, radius: float, time: int) -> float:
@@ -95,16 +99,18 @@ class Certificate:
         check_range(radius, time)
         if self.difference is None:
             return float("inf")
-        form, radius, time = self.difference, float(radius), int(time)
-        total = instant_bound(form, radius)
-        if time > 1:
-            fine, coarse = (lag_nodes(form.decay, time, spacing) for spacing in (FINE, COARSE))
-            total += memory_with_now_bound(form, fine, radius)
-            total += memory_with_memory_bound(form, coarse, radius)
-        total = (1 + COMPUTED) * total
+        total = (1 + COMPUTED) * self.form_bound(float(radius), int(time))
         scaled = float(np.ldexp(total, self.exponent))
         # What is too small for float64 is not zero.
         return scaled + SMALLEST if total > 0 and self.exponent < 0 else scaled
+
+    @cached_property
+    def form_bound(self) -> Callable[[float, int], float]:
+        """The bound on the form `difference`, for a radius and a length."""
+        assert self.difference is not None
+        if isinstance(self.difference, TableForm):
+            return TableBound(self.difference)
+        return partial(quadratic_bound, self.difference)
 
     def rounding(self, radius: float, time: int, dtype: DTypeLike = np.float64) -> float:
         """Return what rounding may add, in the networks and in the certificate's tables."""
@@ -173,8 +179,8 @@ def certify(
     scaled    the attention in the units of the function's form
     residual  share of the function that the attention misses
     """
-    form, whole, time = function.form, function.size, function.time
-    difference = form - quadratic_form(scaled)
+    form, whole, time = function.given, function.size, function.time
+    difference = function.without(scaled)
     keeps = memory_decays(attention)
     parts: Json = {"degrees": by_degree(form), "groups": by_roles(form, keeps)}
     parts |= {"left_degrees": by_degree(difference), "left_groups": by_roles(difference, keeps)}
@@ -183,7 +189,8 @@ def certify(
         for name, pieces in parts.items()
     }
     # Decays that differ at all may drift apart over a long sequence.
-    difference = difference.gathered(equal=0.0)
+    if isinstance(difference, QuadraticForm):
+        difference = difference.gathered(equal=0.0)
     layers: Json = {"network": network, "attention": attention}
     rest: Json = {"difference": difference, "exponent": function.exponent}
     whole = float(np.ldexp(whole, function.exponent))
@@ -199,8 +206,19 @@ def unknown_certificate(
     return Certificate(float("nan"), time, 1.0, **nothing, **layers)
 
 
-def by_roles(form: QuadraticForm, keeps: tuple[float, ...]) -> dict[str, QuadraticForm]:
+def by_roles(
+    form: QuadraticForm | TableForm, keeps: tuple[float, ...]
+) -> Mapping[str, QuadraticForm | TableForm]:
     """Return the parts of a form by the roles of the two neurons that meet."""
+    if isinstance(form, TableForm):
+        # In every product one factor is the current token, which query neurons hold.
+        role = dict(zip(form.decay.tolist(), kinds(form.decay, keeps).tolist(), strict=True))
+        return {
+            "memory × query": form.keep(lambda decay: role[decay] == "memory"),
+            "memory × memory": form.keep(lambda decay: False),
+            "query × query": form.keep(lambda decay: role[decay] == "query"),
+            "other neurons": form.keep(lambda decay: role[decay] == "other"),
+        }
     kind = kinds(form.decay, keeps)
     memory, query, rest = (kind == name for name in ("memory", "query", "other"))
     return {
@@ -209,6 +227,16 @@ def by_roles(form: QuadraticForm, keeps: tuple[float, ...]) -> dict[str, Quadrat
         "query × query": between(form, query, query),
         "other neurons": between(form, rest, np.ones_like(rest)),
     }
+
+
+def quadratic_bound(form: QuadraticForm, radius: float, time: int) -> float:
+    """Return the sum in the head of this file."""
+    total = instant_bound(form, radius)
+    if time > 1:
+        fine, coarse = (lag_nodes(form.decay, time, spacing) for spacing in (FINE, COARSE))
+        total += memory_with_now_bound(form, fine, radius)
+        total += memory_with_memory_bound(form, coarse, radius)
+    return total
 
 
 def instant_bound(form: QuadraticForm, radius: float) -> float:

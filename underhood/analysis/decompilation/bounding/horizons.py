@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from underhood.analysis.decompilation.bounding.rounding import geometric_sum, safe_norm
-from underhood.analysis.forms.quadratic import products, quadratic_form
 from underhood.layers import LinearAttention, MultiHead
 
 # Longer promises are not looked for.
@@ -21,12 +20,20 @@ def reach_of(attention: LinearAttention | MultiHead, radius: float) -> Callable[
     """
     directions = np.random.default_rng(0).normal(size=(REACH_TRIED, attention.d_in))
     scale = np.linalg.norm(directions, axis=1, keepdims=True)
-    form = quadratic_form(attention)
-    written = products(radius * directions / scale) @ form.reads.T
+    xs = radius * directions / scale
+    z = np.hstack([xs, np.ones((len(xs), 1))])
+    heads = attention.heads if isinstance(attention, MultiHead) else (attention,)
+    weights = [(head.augmented(), np.asarray(head.decays, float)) for head in heads]
+    # One token's V z (K z · Q z), for the rows of all heads.
+    rows = np.hstack(
+        [(z @ V.T) * np.sum((z @ K.T) * (z @ Q.T), axis=1)[:, None] for (V, K, Q), _ in weights]
+    )
+    decay = np.concatenate([decays for _, decays in weights])
+    W_O = attention.W_O if isinstance(attention, MultiHead) else None
 
     def reach(time: int) -> float:
-        states = written * geometric_sum(form.decay, time)
-        outputs = np.einsum("bi,oij,bj->bo", states, form.kernels, states)
+        outputs = rows * geometric_sum(decay, time)
+        outputs = outputs if W_O is None else outputs @ np.asarray(W_O, float).T
         return float(np.max(safe_norm(outputs, axis=1)))
 
     return reach
