@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from underhood.layers import Layer
 from underhood.layers.base.recurrent import RecurrentLayer
 from underhood.recall.codes import Codes
+from underhood.recall.sparse import runs_sparse, sparse_shares
 from underhood.tasks.mqar import EMPTY, MQAR, NOT_SCORED, Symbols
 
 # Tokens that run at once, in all sequences of a batch.
@@ -56,15 +57,17 @@ def measure_accuracy(
     """
     # A batch depends on the task alone, so all networks share a sampler.
     at_once = min(max(1, TOKENS_AT_ONCE // task.length), 2 ** (sequences - 1).bit_length())
-    rounds = -(-sequences // at_once)
-    shares: list[np.ndarray] = []
-    run = layers if compiled else AttentionOnly(codes.keys.shape[1], codes.values.shape[1])
+    keys = jax.random.split(key, -(-sequences // at_once))
     with jax.enable_x64(dtype == "float64"):
-        table, W, b = (jnp.asarray(array, dtype) for array in (embeddings, codes.W, codes.b))
-        for round_key in jax.random.split(key, rounds):
-            symbols, labels = draw_batch(task, round_key, at_once)
-            shares.append(np.asarray(right_shares(run, table, W, b, task, symbols, labels)))
-    each = np.concatenate(shares)[:sequences]
+        batches = [draw_batch(task, round_key, at_once) for round_key in keys]
+        if compiled and runs_sparse(layers):
+            drawn = (np.concatenate(part)[:sequences] for part in zip(*batches, strict=True))
+            each = sparse_shares(layers, embeddings, codes, task, *drawn, dtype=dtype)
+        else:
+            run = layers if compiled else AttentionOnly(codes.keys.shape[1], codes.values.shape[1])
+            table, W, b = (jnp.asarray(array, dtype) for array in (embeddings, codes.W, codes.b))
+            counts = [right_answers(run, table, W, b, task, *batch) for batch in batches]
+            each = np.concatenate(counts)[:sequences] / task.pairs
     # A few sequences may agree by luck: independent answers have at least the binomial error.
     binomial = np.sqrt(predicted * (1 - predicted) / (sequences * task.pairs))
     spread = each.std(ddof=1) / np.sqrt(sequences) if sequences > 1 else 0.0
@@ -96,7 +99,7 @@ class AttentionOnly(eqx.Module):
 
 
 @eqx.filter_jit
-def right_shares(
+def right_answers(
     layers: tuple[Layer, ...] | AttentionOnly,
     embeddings: Float[Array, "symbols d"],
     W: Float[Array, "all_values dv"],
@@ -104,24 +107,24 @@ def right_shares(
     task: MQAR,
     symbols: Symbols,
     labels: Int[Array, "batch time"],
-) -> Float[Array, " batch"]:
-    """Return the share of right answers of each sequence."""
+) -> Int[Array, " batch"]:
+    """Return the number of right answers of each sequence."""
     # The places that are scored, in their order: each sequence has as many as pairs.
     places = jnp.argsort(labels == NOT_SCORED, axis=1, stable=True)[:, : task.pairs]
     answers = jnp.take_along_axis(labels, places, axis=1)
     answers = answers if task.stacked else answers - task.half
 
-    def share(symbols: Array, places: Array, answers: Array) -> Array:
+    def count(symbols: Array, places: Array, answers: Array) -> Array:
         xs = embed(embeddings, symbols, task)
         if isinstance(layers, AttentionOnly):
             outputs = layers.outputs(xs, places, stacked=task.stacked)
         else:
             outputs = scored_outputs(layers, xs, places)
-        return jnp.mean(jnp.argmax(outputs @ W.T + b, axis=1) == answers)
+        return jnp.sum(jnp.argmax(outputs @ W.T + b, axis=1) == answers)
 
     # TF32 would round the products on a GPU to ten bits.
     with jax.default_matmul_precision("highest"):
-        return jax.vmap(share)(symbols, places, answers)
+        return jax.vmap(count)(symbols, places, answers)
 
 
 def embed(embeddings: Array, symbols: Array, task: MQAR) -> Float[Array, "time d"]:
