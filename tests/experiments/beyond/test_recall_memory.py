@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 
 from underhood.experiments.beyond.recall_memory import (
+    CAVEATS,
+    MANY_ANSWERS,
     RECALL_PROTOCOLS,
+    RULED_PAIRS,
+    counted_accuracy,
     judge_recall,
     reproduce_recall_memory,
 )
 from underhood.experiments.running import Setting
 from underhood.recall import Measured, best
 from underhood.recall.information import accuracy_limit, mean_limit, needed_bits
-from underhood.recall.prediction import published_tasks
+from underhood.recall.prediction import predict, published_tasks
 from underhood.recall.published import nearest_trained, trained_points
 from underhood.tasks import MQAR
 
@@ -46,6 +50,31 @@ def test_at_smoke_scale_it_runs_and_marks_its_numbers_as_ours(quick_compile):
 def test_the_paper_scale_runs_what_was_published():
     protocol = RECALL_PROTOCOLS["paper"]
     assert protocol.answers is None and protocol.sequences >= 1000
+    assert protocol.simulated >= MANY_ANSWERS and 1000 * RULED_PAIRS >= MANY_ANSWERS
+
+
+def test_with_many_answers_no_standard_error_is_set_aside():
+    split = replace(best(state=300), keys=100)
+    run = Measured(16, 64, 1000, 0.816, 0.01, 0.8)
+    number, _ = judge_recall([(split, [run])], [0.0])
+    assert number.verdict == "differs" and "standard" not in number.rule
+    number, _ = judge_recall([(split, [replace(run, sequences=999)])], [0.0])
+    assert number.verdict == "reproduced" and "less two standard errors" in number.rule
+
+
+def test_the_shift_counted_as_a_convolution_takes_from_the_state():
+    # 2240 = 446·2 + 3·(446 + 2), up to what does not fill a bucket.
+    task = [predict(task, keys=446, values=2, codes="hash") for task in published_tasks()]
+    assert counted_accuracy(2240, "hash") == pytest.approx(np.mean(task), abs=1e-3)
+    assert counted_accuracy(20, "dense") == 0
+
+
+def test_every_caveat_is_a_note():
+    words = " ".join(CAVEATS)
+    for part in ("short convolutions", "RWKV-7", "extrapolation", "vocabulary", "embedding"):
+        assert part in words
+    for part in ("decoder", "11 bits", "latch", "delta rule", "information floor", "tied"):
+        assert part in words
 
 
 @pytest.mark.parametrize(
