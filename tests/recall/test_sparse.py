@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from underhood.layers import GatedRNN, SideGatedRNN
-from underhood.recall import build
+from underhood.recall import build, predict
 from underhood.recall.running import draw_batch, embed
 from underhood.recall.sparse import SparseLayer, SparseWeights, runs_sparse, sparse_shares
 from underhood.tasks import MQAR
@@ -60,3 +60,10 @@ def test_weights_with_other_rows_than_one_entry():
 def test_other_layers_do_not_run_here():
     network = build(state=16, vocab=1024, codes="hash", stacked=True, target="lstm")
     assert not runs_sparse(network.layers)
+
+
+def test_an_accuracy_by_formula_is_a_share():
+    # Bucket sizes of 4095 keys have shares that add up to 1 + 2e-16 for some dk.
+    task = MQAR(4, 64, stacked=False)
+    shares = [predict(task, keys=keys, values=2, codes="hash") for keys in range(4000, 4096)]
+    assert min(shares) > 0 and max(shares) == 1
