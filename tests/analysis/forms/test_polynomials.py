@@ -12,6 +12,8 @@ from hypothesis import given, settings, strategies as st
 from teachers import attention, gated_rnn
 
 import underhood as uh
+from underhood.analysis.forms.monomials import monomials
+from underhood.common.linear_algebra import upper
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -103,6 +105,31 @@ def test_every_monomial_of_degree_four_or_less_is_there_once(d):
     assert (
         result.degrees[0] == 0 and result.degrees[-1] == 4 and np.all(np.diff(result.degrees) >= 0)
     )
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 30, 40])
+def test_products_of_entries_find_their_monomial(d):
+    known, rng = monomials(d), np.random.default_rng(d)
+    rows, columns = upper(d + 1)
+    z = np.eye(d + 1, d, dtype=int)
+    v = z[rows] + z[columns]
+    first, second = rng.integers(len(v), size=(2, 500))
+    assert np.array_equal(known.powers[known.quartic[first, second]], v[first] + v[second])
+    third = rng.integers(d + 1, size=500)
+    assert np.array_equal(known.powers[known.cubic[first, third]], v[first] + z[third])
+    assert np.array_equal(known.powers[known.quadratic], v)
+    # By degree, then x1 before x2.
+    order = np.lexsort((*-known.powers.T[::-1], known.powers.sum(axis=1)))
+    assert np.array_equal(order, np.arange(math.comb(d + 4, 4)))
+
+
+def test_forty_inputs():
+    """Codes of monomials by powers of 5 would overflow from 28 inputs on."""
+    source = attention(40, d_v=2)
+    result, xs = uh.polynomial(uh.compile(source).layer), np.zeros((3, 40))
+    xs[:, [0, 3, 39]] = np.random.default_rng(0).normal(size=(3, 3))
+    expected = np.array([source(jnp.asarray(x)[None])[0] for x in xs])
+    np.testing.assert_allclose(result(xs), expected, atol=1e-11 * np.abs(expected).max())
 
 
 def test_twelve_inputs():

@@ -17,6 +17,7 @@ import numpy as np
 
 from underhood.analysis.forms.monomials import monomials
 from underhood.analysis.forms.quadratic import ExactLayer, decay_groups, products, quadratic_form
+from underhood.analysis.forms.tables import TableForm, form_of
 from underhood.common.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,10 +46,11 @@ class Polynomial:
 
     def place(self, power: tuple[int, ...]) -> int:
         """Return the row of `powers` that is `power`."""
-        rows, d = self.powers.tolist(), self.powers.shape[1]
-        if list(power) not in rows:
+        d = self.powers.shape[1]
+        same = np.all(self.powers == power, axis=1) if len(power) == d else np.zeros(1, bool)
+        if not np.any(same):
             raise BadInput(f"Give {d} powers that sum to 4 or less, not {power}.")
-        return rows.index(list(power))
+        return int(np.argmax(same))
 
     def distance(self, target: "Polynomial") -> float:
         """Return the paper's normalised distance |p − target| / |target|, averaged over outputs.
@@ -105,9 +107,13 @@ class Polynomial:
 
 def polynomial(layer: ExactLayer) -> Polynomial:
     """Return the function that the layer computes on a single token."""
-    form = quadratic_form(layer)
+    form = form_of(layer)
     known = monomials(form.d_in)
-    tables = form.reads.T @ form.kernels @ form.reads
+    if isinstance(form, TableForm):
+        # After the first token the moments of all decays are v(z).
+        tables = form.at(0.0, nearby=1.0)
+    else:
+        tables = form.reads.T @ form.kernels @ form.reads
     return Polynomial(known.powers, known.collect(tables))
 
 

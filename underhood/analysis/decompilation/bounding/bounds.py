@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from underhood.analysis.forms.monomials import DEGREE, find_powers, monomials
+from underhood.analysis.forms.monomials import DEGREE, monomials
 from underhood.analysis.forms.quadratic import entry_degrees
 from underhood.common.linear_algebra import upper
 
@@ -72,8 +72,8 @@ def one_token_bound(tables: np.ndarray, d_in: int, radius: float) -> np.ndarray:
 @lru_cache(maxsize=64)
 def tensor_places(d_in: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the monomial of each entry of a symmetric tensor [d^degree], and how many share it."""
-    wanted = np.zeros((1, d_in), int)
-    for _ in range(degree):
-        wanted = (wanted[:, None] + np.eye(d_in, dtype=int)).reshape(-1, d_in)
-    places = find_powers(monomials(d_in).powers, wanted)
+    # Every entry of the tensor is a list of places in x, filled up with the constant.
+    lists = np.full((d_in**degree, DEGREE), d_in)
+    lists[:, :degree] = np.indices((d_in,) * degree).reshape(degree, d_in**degree).T
+    places = monomials(d_in).numbers(lists)
     return places, np.bincount(places)[places].astype(float)
