@@ -2,6 +2,9 @@
 
 import html
 import json
+import signal
+import threading
+import time
 from pathlib import Path
 
 import jax
@@ -10,7 +13,8 @@ import pytest
 
 import underhood as uh
 from underhood.cli.commands import COMMANDS
-from underhood.cli.discover import command
+from underhood.cli.discover.command import Discover
+from underhood.cli.discover.training import advice, starting_decay
 from underhood.cli.entry import main
 from underhood.report.loss_curve import CURVE_COLUMNS, CURVE_ROWS, LossCurve, curve_rows
 
@@ -73,7 +77,31 @@ def test_a_student_that_is_too_small_is_a_failure_with_a_picture(capsys) -> None
     said = capsys.readouterr()
     assert "can need 5 neurons" in said.out
     assert "underhood: the student did not succeed: loss " in said.err
+    assert "fewer than 5 neurons computes this teacher; use --neurons 5 or more.\n" in said.err
     assert Path("discover.png").stat().st_size > 10_000
+
+
+def test_one_token_does_not_tell_memory_from_the_current_token(capsys) -> None:
+    assert main(["discover", "--d", "2", "--neurons", "5", "--length", "1"]) == 1
+    said = capsys.readouterr().err
+    assert said.endswith("nothing tells memory from the current token; use --length 2 or more.\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"neurons": 13}, "no student with fewer than 14 neurons computes this teacher"),
+        # r_V·r_M − k(k−1)/2 + r_M with r_V = r_M = 2 and k = 0.
+        ({"neurons": 5, "rank": 2}, "no student with fewer than 6 neurons computes this teacher"),
+        ({"neurons": 13, "heads": 2}, "a student can need 14 neurons here; use --neurons 14"),
+        ({"neurons": 14}, "use more --starts or another --seed"),
+        ({"neurons": 14, "method": "gradient"}, "use more --steps or --neurons"),
+        ({"neurons": 13, "length": 1}, "use --length 2 or more"),
+    ],
+)
+def test_advice_names_what_is_the_matter(options, words) -> None:
+    asked = Discover(**options)
+    assert words in advice(asked, asked.task(jax.random.key(0)))
 
 
 def test_gradients_are_followed_by_polishing_and_the_output_says_so(capsys, monkeypatch) -> None:
@@ -90,10 +118,10 @@ def test_gradients_are_followed_by_polishing_and_the_output_says_so(capsys, monk
 
 
 def test_the_first_decays_are_those_that_fit_drew() -> None:
-    options, key = command.Discover(d=2, neurons=8, starts=2), jax.random.key(1)
+    options, key = Discover(d=2, neurons=8, starts=2), jax.random.key(1)
     task = uh.tasks.TeacherStudent.random(2, length=8, key=jax.random.key(0))
     result = uh.fit(options.student, task, key=key, width=8, restarts=2, progress=False)
-    drawn = command.starting_decay(options, key, result.best_start.number)
+    drawn = starting_decay(options, key, result.best_start.number)
     model = result.model
     # Neurons that nothing reads keep the weights they began with.
     unread = ~np.any(np.abs(model.W_out_m) + np.abs(model.W_out_x), axis=0)
@@ -110,6 +138,30 @@ def test_ctrl_c_ends_with_status_130_and_no_picture(capsys, monkeypatch) -> None
     assert main(SMALL) == 130
     assert capsys.readouterr().err.endswith("underhood: interrupted.\n")
     assert not list(Path().iterdir())
+
+
+def test_ctrl_c_keeps_the_best_start_and_its_picture(capsys, monkeypatch) -> None:
+    steps, watch = [], LossCurve.watch
+
+    def press(display, start, step, loss):
+        watch(display, start, step, loss)
+        steps.append(step)
+        if len(steps) == 6:
+            # As a terminal does; the main thread hears it while it waits for the starts.
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.3)
+
+    monkeypatch.setattr(LossCurve, "watch", press)
+    # What runs the tests may have a handler of its own.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["discover", "--d", "3", "--neurons", "9", "--length", "8"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    said = capsys.readouterr()
+    assert "second-order steps" in said.out and "; interrupted\n" in said.out
+    assert said.err.endswith("interrupted; discover.png shows the best start so far.\n")
+    assert Path("discover.png").stat().st_size > 10_000
 
 
 REFUSED = {

@@ -9,6 +9,7 @@ from types import CodeType, FrameType
 
 # What an interrupted command leaves behind.
 KEPT = {
+    "discover": "; no picture was written",
     "plant": "; networks written so far are whole; start again with --force",
     "reproduce": "; finished work is kept; continue with --resume",
     "sweep": "; finished work is kept; continue with the same command",

@@ -45,12 +45,13 @@ class StartCurve:
 class Learning:
     """How a student was trained.
 
-    summary   what came out, in words
-    winner    the start that the student comes from; `others` are drawn thin
-    polished  the loss after polishing; None: the student was not polished
-    loss      the student's, on fresh sequences
-    goal      the largest loss that counts as success
-    before    λ of the student's neurons while its weights were random
+    summary      what came out, in words
+    winner       the start that the student comes from; `others` are drawn thin
+    polished     the loss after polishing; None: the student was not polished
+    loss         the student's, on fresh sequences
+    goal         the largest loss that counts as success
+    before       λ of the student's neurons while its weights were random
+    interrupted  whether Ctrl-C ended the training
     """
 
     summary: str
@@ -60,6 +61,7 @@ class Learning:
     loss: float
     goal: float
     before: np.ndarray
+    interrupted: bool = False
 
     @property
     def success(self) -> bool:

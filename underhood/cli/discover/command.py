@@ -7,7 +7,8 @@
 W_V and M are known up to one factor: s·W_V and M/s give the same function. Several heads are known
 up to a mix. The student's are mixed like the teacher's before they are compared.
 
-Exit status 0: the loss reached zero up to rounding, and the student is attention; 1: it did not.
+Exit status 0: the loss reached zero up to rounding, and the student is attention; 1: it did not;
+130: Ctrl-C, and the picture shows the best start so far.
 """
 
 import json
@@ -33,10 +34,6 @@ PRINTED_OPTIONS = ("d", "rank", "heads", "length", "seed", "method", "neurons")
 METHODS = ("second-order", "gradient")
 # A teacher has at most so many heads.
 MOST_TAUGHT = 4
-# Updates by gradients, unless --steps is given.
-UPDATES = 20_000
-# A success has at most this loss, as a share of the variance of the teacher's outputs.
-SUCCESS = 1e-16
 # The certificate's bound is printed for tokens up to this norm, and this many.
 RADIUS, TOKENS_BOUNDED = 2.0, 100
 
@@ -76,6 +73,7 @@ class Discover:
         import numpy as np
 
         import underhood as uh
+        from underhood.cli.discover.training import advice, train_by_gradient, train_second_order
         from underhood.cli.printing import console
         from underhood.report.discovery import draw_discovery
         from underhood.report.discovery_text import discovery_text
@@ -96,9 +94,13 @@ class Discover:
         else:
             console().print(words)
         succeeded = learning.success and result.is_attention
-        if not succeeded:
-            complain(f"the student did not succeed: {learning.summary}; try another --seed.")
-        return 0 if succeeded else 1
+        if succeeded:
+            return 0
+        if learning.interrupted:
+            complain(f"interrupted; {self.picture} shows the best start so far.")
+            return 130
+        complain(f"the student did not succeed: {learning.summary}; {advice(self, task)}.")
+        return 1
 
     def check(self) -> None:
         """Refuse options that make no sense, before any work is done."""
@@ -189,94 +191,6 @@ class Discover:
         }
 
 
-def train_second_order(
-    options: Discover, task: "TeacherStudent | MultiHeadTeacher", key: "PRNGKeyArray"
-) -> tuple["GatedRNN", "Learning"]:
-    """Return the student that second-order steps find, and how."""
-    import numpy as np
-
-    from underhood.layers import GatedRNN
-    from underhood.report.discovery import Learning, StartCurve
-    from underhood.report.loss_curve import LossCurve
-    from underhood.training import fit
-
-    goal = task.best_loss + SUCCESS * task.scale
-    with LossCurve(goal) as display:
-        trained = fit(
-            options.student,
-            task,
-            key=key,
-            width=options.neurons,
-            restarts=options.starts,
-            tolerance=SUCCESS,
-            progress=False,
-            watch=display.watch,
-        )
-    display.say(f"discover: {trained.message}")
-    if trained.interrupted and not trained.success:
-        raise KeyboardInterrupt
-    best = trained.best_start
-    others = (losses for start, losses in display.losses.items() if start != best.number)
-    learning = Learning(
-        summary=f"loss {trained.loss:.2g} after {best.steps} second-order steps, "
-        f"{len(trained.starts)} start{'s' if len(trained.starts) > 1 else ''}",
-        winner=StartCurve(np.arange(len(best.losses)), best.losses),
-        others=tuple(StartCurve(np.arange(len(losses)), np.array(losses)) for losses in others),
-        polished=None,
-        loss=trained.loss,
-        goal=goal,
-        before=starting_decay(options, key, best.number),
-    )
-    assert isinstance(trained.model, GatedRNN)
-    return trained.model, learning
-
-
-def starting_decay(options: Discover, key: "PRNGKeyArray", number: int) -> "np.ndarray":
-    """Return λ of the student that `fit` drew for a start."""
-    import jax
-    import numpy as np
-
-    # As `fit` splits its key: one key per start for students, then one per start for data.
-    student_key = jax.random.split(key, 2 * options.starts)[number]
-    # Compiled, because drawing the matrices one by one takes seconds.
-    draw = jax.jit(lambda key: options.student(options.neurons, key=key).decay)
-    return np.asarray(draw(student_key))
-
-
-def train_by_gradient(
-    options: Discover, task: "TeacherStudent | MultiHeadTeacher", key: "PRNGKeyArray"
-) -> tuple["GatedRNN", "Learning"]:
-    """Return the student that gradient descent and then polishing find, and how."""
-    import jax
-    import numpy as np
-
-    from underhood.analysis import polish
-    from underhood.report.discovery import Learning, StartCurve
-    from underhood.training import Recipe
-    from underhood.training.ensemble import make_ensemble
-    from underhood.training.training import train_members
-
-    train_key, polish_key = jax.random.split(key)
-    recipe = Recipe.fast(steps=options.steps or UPDATES)
-    ensemble = make_ensemble(options.student, task, recipe, widths=options.neurons, key=train_key)
-    run = train_members(ensemble)
-    polished = polish(run.best(), task, key=polish_key)
-    summary = (
-        f"loss {polished.loss_before:.2g} after {recipe.steps} updates by gradients, then "
-        f"{polished.loss:.2g} after polishing, which is further training by second-order steps"
-    )
-    learning = Learning(
-        summary=summary,
-        winner=StartCurve(run.steps, run.losses[0]),
-        others=(),
-        polished=polished.loss,
-        loss=polished.loss,
-        goal=task.best_loss + SUCCESS * task.scale,
-        before=np.asarray(ensemble.students[0].joined().decay),
-    )
-    return polished.model, learning
-
-
 def compared(
     result: "Decompilation",
     task: "TeacherStudent | MultiHeadTeacher",
@@ -294,7 +208,8 @@ def compared(
     student = aligned_heads(result.attention, task.attention)
     if student is not None:
         difference = float(np.max(np.abs(np.subtract(student, teacher))))
-    ended = "becomes" if learning.success and result.is_attention else "did not become"
-    title = f"A recurrent network with random weights {ended} attention"
+    failed = "has not become attention yet" if learning.interrupted else "did not become attention"
+    ended = "becomes attention" if learning.success and result.is_attention else failed
+    title = f"A recurrent network with random weights {ended}"
     rest = learning, after, teacher, student, difference
     return Discovery(title, f"verdict: {result.reason}", *rest)
