@@ -1,7 +1,7 @@
 """Products of many tokens with one matrix, y = x Wᵀ, and their gradients, on tensor cores.
 
 Students are small and their batches long: [2048, 64]·[64, 256]. For such shapes XLA's float32
-products reach a fifth of the rate that three TF32 products reach (`benchmarks/kernels.py`).
+products reach a fifth of the rate that three TF32 products reach (`benchmarks/gpu/kernels.py`).
 """
 
 from functools import partial
