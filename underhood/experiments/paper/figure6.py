@@ -1,38 +1,76 @@
 """Both tasks, all architectures, training and validation loss against parameters (Figure 6).
 
-The students are those of Figures 4A and 4B. They are read from the finished results of these, if
-the folder has them and the command does not make them anew; else from their runs. Sizes are few, so
-numbers of parameters are equal up to EQUAL_PARAMETERS. docs/reproduction.md says what is judged.
+At quick scale the students are those of Figures 4A and 4B, read from the finished results of these,
+if the folder has them and the command does not make them anew; else from their runs. At paper scale
+Figure 4 has one width, so this experiment has students of its own: every width, at searched
+learning rates, a tenth and a third of the paper's updates. The orders of Figure 4 are judged on
+them too, as ours. Sizes are few, so numbers of parameters are equal up to EQUAL_PARAMETERS.
+docs/reproduction.md says what is judged.
 """
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
-from underhood.experiments.paper.figure4 import plan_figure4a, plan_figure4b
+from underhood.common.files import Json
+from underhood.experiments.paper.figure4 import (
+    judge_imitation,
+    judge_learning,
+    plan_figure4a,
+    plan_figure4b,
+)
+from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.protocols.comparison import Comparison, compare, read_comparison
+from underhood.experiments.protocols.rate_search import PAPER_WIDTHS, SEARCH, ComparisonPlan
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import judged, ordered, ours
 from underhood.results.architectures import GATED, LRU_IN_OUT, LRU_MLP, LRU_PLAIN
-from underhood.results.files import Number
+from underhood.results.files import SHOWN, Number
 from underhood.results.verdicts import NOT_JUDGED
+from underhood.training import Recipe
 
 EQUAL_PARAMETERS = 1.5
 # A rank correlation is high from here on, and says something of so many sizes and more.
 HIGH, FEWEST_SIZES = 0.7, 6
 
 
-def reproduce_figure6(setting: Setting) -> Outcome:
-    plans = {
-        "teacher-student": (plan_figure4a(setting.scale), setting.part(0, 0.5)),
-        "regression": (plan_figure4b(setting.scale), setting.part(0.5, 1)),
+IMITATION, REGRESSION_TASK = "teacher-student", "regression"
+
+
+def plans_figure6(scale: str) -> dict[str, ComparisonPlan]:
+    """Plan both comparisons: those of Figure 4, at paper scale with every width and a search."""
+    plans = {IMITATION: plan_figure4a(scale), REGRESSION_TASK: plan_figure4b(scale)}
+    if scale != "paper":
+        return plans
+    rates, search_steps = SEARCH[scale]
+    return {
+        name: replace(
+            plan,
+            name=f"{plan.name}_searched",
+            widths=PAPER_WIDTHS,
+            recipe=Recipe(steps=100_000),
+            rates=rates,
+            search_steps=search_steps,
+            architectures=ARCHITECTURES,
+            kept_in="figure6",
+            prefix=f"{name}/",
+        )
+        for name, plan in plans.items()
     }
+
+
+def reproduce_figure6(setting: Setting) -> Outcome:
+    plans = plans_figure6(setting.scale)
+    parts = dict(zip(plans, (setting.part(0, 0.5), setting.part(0.5, 1)), strict=True))
     tasks = {
-        name: read_comparison(plan, setting) or compare(plan, part)
-        for name, (plan, part) in plans.items()
+        name: read_comparison(plan, setting) or compare(plan, parts[name])
+        for name, plan in plans.items()
     }
     numbers = [
         # Fresh sequences are training and validation alike, so the first says nothing.
-        ratio_near(tasks["teacher-student"], None, "training = validation, teacher-student", 1.0),
-        ratio_near(tasks["regression"], GATED, "validation over training, gated RNN", 2.0),
+        ratio_near(tasks[IMITATION], None, "training = validation, teacher-student", 1.0),
+        ratio_near(tasks[REGRESSION_TASK], GATED, "validation over training, gated RNN", 2.0),
         *(
             at_equal_parameters(comparison, rival, name)
             for name, comparison in tasks.items()
@@ -40,6 +78,13 @@ def reproduce_figure6(setting: Setting) -> Outcome:
         ),
         *closeness(*tasks.values()),
     ]
+    if setting.scale == "paper":
+        numbers += [
+            ours(replace(number, name=f"{number.name}, {name}, searched rates", paper=None))
+            for name, judge in ((IMITATION, judge_imitation), (REGRESSION_TASK, judge_learning))
+            for number in judge(tasks[name], plans[name])
+            if number.rule != SHOWN
+        ]
     read = {name: comparison.read for name, comparison in tasks.items() if comparison.read}
     return Outcome(
         numbers=numbers,
@@ -55,15 +100,24 @@ def reproduce_figure6(setting: Setting) -> Outcome:
             ),
         ],
         seeds=range(min(comparison.seeds for comparison in tasks.values())),
-        steps=plans["teacher-student"][0].recipe.steps,
+        steps=plans[IMITATION].recipe.steps,
         arrays={
             f"{name}/{field}": array
             for name, comparison in tasks.items()
             for field, array in comparison.columns().items()
         },
         runs=[run for comparison in tasks.values() for run in comparison.runs],
-        earlier=[run for source in read.values() for run in source["training"]],
+        earlier=earlier_runs(source["training"] for source in read.values()),
     )
+
+
+def earlier_runs(trainings: Iterable[list[Json]]) -> list[Json]:
+    """Return the provenance of all runs; two tasks that one result keeps have the same list."""
+    lists: list[list[Json]] = []
+    for training in trainings:
+        if training not in lists:
+            lists.append(training)
+    return [run for training in lists for run in training]
 
 
 def ratio_near(comparison: Comparison, name: str | None, what: str, target: float) -> Number:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from underhood.common.errors import BadInput
 from underhood.common.files import Json
 from underhood.common.numbers import finite_or_none
 from underhood.common.tensors import read_tensors
+from underhood.experiments.protocols.architectures import PAPER_ARCHITECTURES
 from underhood.experiments.protocols.rate_search import ComparisonPlan, hundredths, train_size
 from underhood.experiments.running import Outcome, Setting
 from underhood.results.architectures import ARCHITECTURE_NAMES
@@ -42,6 +42,14 @@ class TrainedStudent:
     validation: float | None
 
 
+PAPER_PROTOCOL = (
+    "The paper's protocol: learning rate 1e-3, falling to 1e-6, without a search. LSTMs and GRUs "
+    "begin as in Flax, LRUs as in Minimal-LRU. Two things differ from Minimal-LRU: D is a matrix, "
+    "and λ has the same learning rate as the rest. Sizes of which a student's training loss ended "
+    "above twice its lowest value: {broke}."
+)
+
+COLUMNS = tuple(field.name for field in fields(TrainedStudent))
 # Students that differ in their seed only.
 SeedGroup = list[TrainedStudent]
 
@@ -109,10 +117,7 @@ class Comparison:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return arrays with an entry per student; architectures are counted in their order."""
-        table = {
-            field.name: [getattr(student, field.name) for student in self.students]
-            for field in fields(TrainedStudent)
-        }
+        table = {name: [getattr(student, name) for student in self.students] for name in COLUMNS}
         table["architecture"] = list(map(ARCHITECTURE_NAMES.index, table["architecture"]))
         # The loss None becomes NaN.
         floats = ("rate", "training", "loss", "validation")
@@ -138,10 +143,10 @@ class Comparison:
     ) -> Outcome:
         """Return the outcome with the notes, seeds, steps, arrays and runs of what was trained.
 
-        updates  of the paper's comparison, in words
+        updates  what the paper's are, in words
         where    at which sizes the numbers are judged, in words
         """
-        notes = [f"{plan.recipe.steps:,} updates, against the paper's {updates}; judged {where}."]
+        notes = [f"{plan.recipe.steps:,} updates, {updates}; judged {where}."]
         if len(plan.rates) > 1:
             grid = ", ".join(f"{rate:g}" for rate in plan.rates)
             notes.append(
@@ -151,6 +156,8 @@ class Comparison:
                 "size are trained again at the next smaller rate. Sizes and rates where that "
                 f"happened: {'; '.join(self.broke) or 'none'}."
             )
+        elif plan.architectures is PAPER_ARCHITECTURES:
+            notes.append(PAPER_PROTOCOL.format(broke="; ".join(self.broke) or "none"))
         return replace(
             outcome,
             notes=notes,
@@ -167,11 +174,10 @@ def compare(plan: ComparisonPlan, setting: Setting) -> Comparison:
     try:
         return train_comparison(plan, setting)
     except MissingRun as missing:
-        folder = setting.folder / plan.name
-        if not (folder / RESULT).exists():
+        if not (setting.folder / plan.result / RESULT).exists():
             raise
         try:
-            return fitting(folder, plan, setting)
+            return fitting(plan, setting)
         except Misfit as why:
             raise BadInput(f"{missing} Its losses in {RESULT} cannot be used: {why}.") from None
 
@@ -204,22 +210,25 @@ class Misfit(Exception):
 def read_comparison(plan: ComparisonPlan, setting: Setting) -> Comparison | None:
     """Read the comparison of a plan from the folder of results.
 
-    None if there is none, if the same command runs it anew, or if it does not fit the plan; the
-    log says why it does not fit.
+    None if there is none, if the same command runs the experiment that trains it, or if it does not
+    fit the plan; the log says why it does not fit. Students that an experiment keeps for itself
+    take hours, so they are read as finished runs are: delete the result to train them anew.
     """
-    folder = setting.folder / plan.name
-    if plan.name in setting.anew or not (folder / RESULT).exists():
+    path = setting.folder / plan.result / RESULT
+    trained_now = plan.result == plan.name and plan.name in setting.anew
+    if trained_now or not path.exists():
         return None
     try:
-        return fitting(folder, plan, setting)
+        return fitting(plan, setting)
     except Misfit as why:
         text = "%s is not used, because %s; training instead"
-        logging.getLogger("underhood").warning(text, folder / RESULT, why)
+        logging.getLogger("underhood").warning(text, path, why)
         return None
 
 
-def fitting(folder: Path, plan: ComparisonPlan, setting: Setting) -> Comparison:
-    """Read the comparison in a folder; raise Misfit if it is not what the plan asks for."""
+def fitting(plan: ComparisonPlan, setting: Setting) -> Comparison:
+    """Read the comparison of a plan; raise Misfit if it is not what the plan asks for."""
+    folder = setting.folder / plan.result
     result = finished_result(folder / RESULT)
     if result is None:
         raise Misfit("it is damaged, or of a newer version")
@@ -228,7 +237,8 @@ def fitting(folder: Path, plan: ComparisonPlan, setting: Setting) -> Comparison:
         raise Misfit(f"it is at {result['scale']} scale, with {origin.get('steps')} updates")
     seeds, training = setting.count(plan.seeds), origin.get("training")
     try:
-        students = students_in(read_tensors(folder / ARRAYS).arrays)
+        arrays = read_tensors(folder / ARRAYS).arrays
+        students = students_in({name: arrays[plan.prefix + name] for name in COLUMNS})
         identities = [(s.architecture, s.depth, s.width, s.seed) for s in students]
         rates = {student.rate for student in students}
     except (OSError, LookupError, TypeError, ValueError):
@@ -237,7 +247,10 @@ def fitting(folder: Path, plan: ComparisonPlan, setting: Setting) -> Comparison:
         raise Misfit(f"it is of other students, sizes or rates ({seeds} seeds are wanted)")
     read = {"experiment": folder.name, "commit": origin.get("commit"), "training": training}
     comparison = Comparison(plan.task, students, (), seeds, read=read)
-    if not isinstance(training, list) or not same_rows(comparison.rows(), result["rows"]):
+    rows = result["rows"]
+    if plan.prefix and isinstance(rows, list):
+        rows = [row for row in rows if f"{row.get('task')}/" == plan.prefix]
+    if not isinstance(training, list) or not same_rows(comparison.rows(), rows):
         raise Misfit("its arrays say other than its rows")
     return comparison
 
@@ -266,7 +279,7 @@ def planned_students(plan: ComparisonPlan, seeds: int) -> list[tuple[str, int, i
 
 
 def students_in(columns: dict[str, np.ndarray]) -> tuple[TrainedStudent, ...]:
-    lists = [columns[field.name].tolist() for field in fields(TrainedStudent)]
+    lists = [columns[name].tolist() for name in COLUMNS]
     return tuple(
         TrainedStudent(ARCHITECTURE_NAMES[place], *rest[:-3], *map(finite_or_none, rest[-3:]))
         for place, *rest in zip(*lists, strict=True)

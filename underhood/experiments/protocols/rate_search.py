@@ -1,6 +1,7 @@
 """How the students of a comparison (Figures 4 and 6) are trained, for every depth and width.
 
-The learning rate of a size is the best of a small grid, by one student per rate that is trained for
+By the paper's protocol there is one learning rate for all. A plan with several searches: the
+learning rate of a size is the best of a small grid, by one student per rate that is trained for
 about the first tenth of the run and not judged. If a student breaks later, all seeds of its size
 are trained again at the next smaller rate. Everything else is the paper's: AdamW, cosine to a
 thousandth. Its weight decay is for Section 4.1 alone, so there is none here.
@@ -36,7 +37,15 @@ BROKEN_ABOVE = 2.0
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What the comparison of this name trains at one scale; `key` gives weights and data."""
+    """What a comparison trains at one scale.
+
+    name           of the comparison; its runs are named after it
+    key            of weights and data
+    rates          learning rates to choose from; a single one is not searched
+    search_steps   updates after which the rate is chosen
+    kept_in        the experiment whose result keeps the losses; "": the one of this name
+    prefix         of the names of the arrays there
+    """
 
     name: str
     task: Task
@@ -46,12 +55,20 @@ class ComparisonPlan:
     recipe: Recipe
     rates: tuple[float, ...]
     search_steps: int
+    architectures: tuple[Architecture, ...] = ARCHITECTURES
+    kept_in: str = ""
+    prefix: str = ""
+
+    @property
+    def result(self) -> str:
+        """The experiment whose result keeps the losses of the students."""
+        return self.kept_in or self.name
 
     def sizes(self) -> list[tuple[Architecture, int, int]]:
         """Return every architecture with each of its depths and widths."""
         return [
             (architecture, depth, width)
-            for architecture in ARCHITECTURES
+            for architecture in self.architectures
             for depth in architecture.depths
             for width in self.widths.get(depth, ())
         ]
