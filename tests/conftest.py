@@ -20,12 +20,16 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
-import hypothesis
-import jax
-import jaxtyping
-import pytest
-from jax._src import compiler
-from jaxtyping import _decorator
+# Before JAX is imported too: XLA reads its options once.
+from compilation import compiled_for_users, set_options
+
+set_options()
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
+from jaxtyping import _decorator  # noqa: E402
 
 # Every function of the package checks the shapes and types that its annotations promise.
 # The tower: `float` in an annotation also takes an int, as mypy and PEP 484 read it.
@@ -54,7 +58,7 @@ def remember(function):
 _decorator._make_fn_with_signature = remember(_decorator._make_fn_with_signature)
 _decorator._apply_typechecker = remember(_decorator._apply_typechecker)
 
-from underhood.training.program_cache import forget_if_many  # noqa: E402
+from underhood.training.program_cache import forget_if_many, forget_programs  # noqa: E402
 
 # The scripts that write the pages, as modules.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "docs"))
@@ -67,9 +71,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("repeatable")
 
 
-# A worker that runs half of the tests would map more memory than Linux allows. Counting 15,000
-# mappings takes 8 ms, so not after every test. A program makes a dozen or so.
-LOOK_EVERY = 200
+# A worker that runs half of the tests would keep 6 GB of programs, and map more memory than Linux
+# allows. Counting 15,000 mappings takes 8 ms, so not after every test.
+LOOK_EVERY, MOST_BYTES = 200, 2.5e9
 programs_since_look = 0
 
 
@@ -79,12 +83,20 @@ def count_programs(event: str, duration: float, **_: object) -> None:
     programs_since_look += event == "/jax/core/compile/backend_compile_duration"
 
 
+def resident_bytes() -> int:
+    """The memory of this process; 0 where the system does not tell."""
+    statistics = Path("/proc/self/statm")
+    pages = statistics.read_text().split()[1] if statistics.exists() else 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Forget compiled programs before there are too many."""
     global programs_since_look
     if programs_since_look >= LOOK_EVERY:
         programs_since_look = 0
-        forget_if_many()
+        if not forget_if_many() and resident_bytes() > MOST_BYTES:
+            forget_programs()
 
 
 # One per module, because hypothesis refuses fixtures that are made anew for every test.
@@ -95,28 +107,11 @@ def x64():
         yield
 
 
-@pytest.fixture
-def quick_compile(monkeypatch):
-    """Compile with few optimisations: for tests that run many small functions once each."""
-
-    def options(*arguments, **settings):
-        made = get_compile_options(*arguments, **settings)
-        # XLA's older emitters compile a loop's body about four times as fast as its newer ones,
-        # and a program in one piece takes less time and fewer mappings than in many.
-        # XLA_FLAGS would do this to the whole process, and the tests without this fixture
-        # (equal bits, bytes of memory) are about programs as users compile them.
-        made.env_option_overrides = [
-            *made.env_option_overrides,
-            ("xla_cpu_use_fusion_emitters", False),
-            ("xla_cpu_parallel_codegen_split_count", 1),
-        ]
-        return made
-
-    get_compile_options = compiler.get_compile_options
-    monkeypatch.setattr(compiler, "get_compile_options", options)
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+@pytest.fixture(scope="module")
+def as_users_compile():
+    """Compile as outside the tests: `pytestmark = pytest.mark.usefixtures("as_users_compile")`."""
+    with compiled_for_users():
+        yield
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "bridges.md"
 
 
-@pytest.mark.usefixtures("unhooked", "quick_compile")
+@pytest.mark.usefixtures("unhooked")
 def test_the_blocks_for_pytorch_run() -> None:
     blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 5

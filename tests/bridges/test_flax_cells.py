@@ -13,7 +13,7 @@ import underhood as uh
 linen = pytest.importorskip("flax.linen")
 nnx = pytest.importorskip("flax.nnx")
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 LINEN = {
     "flax.LSTM": (linen.OptimizedLSTMCell, linen.LSTMCell),

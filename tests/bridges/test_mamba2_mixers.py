@@ -23,7 +23,7 @@ from transformers.cache_utils import DynamicCache  # noqa: E402
 
 from underhood.bridges.mamba_mixers import keep_float64  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 BATCH = np.random.default_rng(1).normal(size=(2, 12, 6))
 SIZES = {"hidden_size": 6, "num_heads": 4, "head_dim": 3, "state_size": 3, "chunk_size": 8}

@@ -18,7 +18,7 @@ transformers = pytest.importorskip("transformers")
 
 from underhood.bridges.mamba_mixers import keep_float64  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 BATCH = np.random.default_rng(1).normal(size=(3, 12, 4))
 

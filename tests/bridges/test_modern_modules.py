@@ -26,7 +26,7 @@ from modern_cases import (  # noqa: E402
     squared,
 )
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 HEADS = {"d_in": 6, "d_out": 6, "heads": 2, "d_k": 3, "d_v": 3}
 LOW_RANK = HEADS | {"rank": 3}

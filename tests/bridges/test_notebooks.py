@@ -37,7 +37,7 @@ def run_cell(source, names, where):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unhooked", "quick_compile")
+@pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_notebook_runs(name: str) -> None:
     for package in NEEDS[name]:

@@ -11,7 +11,7 @@ from underhood.planting import Planting, plant_folder
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
+pytestmark = pytest.mark.usefixtures("unhooked")
 
 
 @pytest.mark.parametrize("target", ["torch.LSTM", "torch.GRU"])

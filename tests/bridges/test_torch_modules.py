@@ -15,7 +15,7 @@ import underhood as uh
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 BATCH = np.random.default_rng(1).normal(size=(4, 12, 3))
 

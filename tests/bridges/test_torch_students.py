@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "torch_students.py"
 
-pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
+pytestmark = pytest.mark.usefixtures("unhooked")
 
 
 def test_the_example_ranks_students_of_both(capsys, monkeypatch) -> None:

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 # float64 is off: a module in float64 switches it on by itself.
-pytestmark = pytest.mark.usefixtures("quick_compile")
 
 XS = np.random.default_rng(1).normal(size=(9, 3))
 

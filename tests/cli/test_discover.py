@@ -18,8 +18,6 @@ from underhood.cli.discover.training import advice, starting_decay
 from underhood.cli.entry import main
 from underhood.report.loss_curve import CURVE_COLUMNS, CURVE_ROWS, LossCurve, curve_rows
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 SMALL = ["discover", "--d", "2", "--neurons", "8", "--length", "8"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from underhood.cli.entry import main
 
-pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
+pytestmark = pytest.mark.usefixtures("unhooked")
 
 
 def test_it_prints_the_split_and_the_accuracies(capsys):

@@ -10,8 +10,6 @@ import underhood as uh
 from underhood.constructions.construction import run_batch
 from underhood.constructions.sources.reference import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 FORMS = ("full", "compact", "low_rank", "minimal")
 LENGTHS = (1, 2, 64, 256)
 

@@ -50,7 +50,6 @@ def test_error_is_the_difference_over_the_largest_output() -> None:
         np.testing.assert_allclose(measured, wanted, rtol=1e-3)
 
 
-@pytest.mark.usefixtures("quick_compile")
 def test_small_weights_have_the_same_relative_error() -> None:
     small = jax.tree.map(lambda W: 1e-3 * W, PLAIN)
     for target in ("lstm", "lru_in_out", "gru"):
@@ -102,7 +101,6 @@ def test_what_error_refuses(words: str, options: dict, unhooked) -> None:
 # --- What compile promises
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("dtype", PROMISED)
 @pytest.mark.parametrize(("source", "target", "options"), LINEARISED)
 def test_long_sequences_of_large_tokens(source: str, target: str, options: dict, dtype) -> None:
@@ -117,7 +115,6 @@ def test_long_sequences_of_large_tokens(source: str, target: str, options: dict,
         assert error <= {"float64": 1e-8, "float32": 2e-3}[dtype]
 
 
-@pytest.mark.usefixtures("quick_compile")
 def test_biases_do_not_grow_with_the_tokens() -> None:
     biased = attention(
         3, b_V=np.ones(3), b_K=np.array([1.0, 0, -1]), decay=np.array([1.0, 0.5, 0.0])
@@ -165,7 +162,6 @@ def test_the_refusal_names_the_length_that_is_served() -> None:
         check_promise(built, np.array([1e-9, 1e-7, 1e-5, 1e-2]), 1.0)
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("reset", ["before", "after"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_error_of_a_gru_does_not_grow_with_the_length(layers: int, reset: str) -> None:

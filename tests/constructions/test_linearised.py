@@ -47,7 +47,6 @@ ATTENTION = [
 ]
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize(("target", "options", "length", "limits"), ATTENTION)
 def test_attention(target: str, options: dict, length: int, limits: dict[int, float]) -> None:
     sources = [teacher(seed) for seed in range(TEACHERS)]
@@ -64,7 +63,6 @@ GATED = [
 ]
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("length", [32, 256])
 @pytest.mark.parametrize(("target", "limits"), GATED)
 def test_gated_rnn(target: str, limits: dict[int, float], length: int) -> None:
@@ -115,7 +113,6 @@ def test_low_rank_sources_take_fewer_neurons() -> None:
     assert uh.compile(source, "lstm", order=1).neurons == 2 * 3 + 2
 
 
-@pytest.mark.usefixtures("quick_compile")
 def test_biases_decay_and_heads_are_compiled() -> None:
     decayed = attention(
         3, 2, b_V=np.ones(3), b_Q=np.array([1.0, 0, -1]), decay=np.array([1.0, 0.5, 0.0])
@@ -133,7 +130,6 @@ SLOPES = {
 }
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("target", SLOPES)
 def test_error_falls_with_slope_two_four_six(target: str) -> None:
     def log_error(seed: int, order: int, epsilon: float) -> float:
@@ -157,7 +153,6 @@ AUTOMATIC = [
 ]
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("target", "options"), AUTOMATIC)
 def test_automatic_epsilon_is_near_the_best(target: str, options: dict, dtype: str) -> None:
@@ -181,7 +176,6 @@ def test_linearised_float64_networks_refuse_to_run_in_float32() -> None:
     assert uh.compile(teacher(0)).layer(xs).dtype == np.float32
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize(
     ("target", "options"),
     [("lstm", {}), ("gru", {}), ("gru", {"layers": 1}), ("gru", {"dtype": "float32"}), ("lru", {})],
@@ -193,7 +187,6 @@ def test_the_size_of_the_weights_does_not_matter(target: str, options: dict) -> 
     assert worst([large], target, **options) <= 2 * worst([small], target, **options)
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("target", ["lstm", "gru", "lru"])
 def test_the_size_of_a_gated_rnns_weights_does_not_matter(target: str) -> None:
     rnn = gated_rnn(4, 1)

@@ -16,8 +16,6 @@ from underhood.constructions.target import Blueprint
 from underhood.constructions.targets.modern import coupled
 from underhood.constructions.targets.modern.slices import slices_of
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 # The largest error in float64 and in float32, each at 32 and at 256 tokens: ten times those of the
 # prototypes. Where these had no float32 at 256 tokens, it is ten times that at 32.
 LIMITS = {

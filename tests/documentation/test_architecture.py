@@ -128,7 +128,7 @@ def test_a_wrong_name_would_be_noticed() -> None:
 # --- CONTRIBUTING
 
 
-@pytest.mark.usefixtures("unhooked", "quick_compile")
+@pytest.mark.usefixtures("unhooked")
 def test_the_examples_of_the_guide_run_and_print_what_it_says() -> None:
     assert run_page(text_of(GUIDE), GUIDE) == text_of(GUIDE)
 

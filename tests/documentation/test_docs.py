@@ -65,7 +65,6 @@ def test_the_readme_prints_what_it_says_and_is_short() -> None:
     assert len(text_of("README.md").splitlines()) <= 150
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("name", [page for page in PAGES[1:] if BLOCK.search(text_of(page))])
 def test_pages_print_what_they_say(name: str) -> None:
     check(name)

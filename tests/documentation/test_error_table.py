@@ -40,7 +40,6 @@ CHECKED = [
 ]
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize(("network", "place", "asked"), CHECKED)
 def test_entries_are_what_is_measured(network, place, asked) -> None:
     """Within a factor of 5: most of these errors are rounding."""

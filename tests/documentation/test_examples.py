@@ -12,7 +12,7 @@ import underhood as uh
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
+pytestmark = pytest.mark.usefixtures("unhooked")
 
 # Examples import each other as scripts do.
 sys.path.insert(0, str(EXAMPLES))

@@ -18,7 +18,6 @@ def test_every_layer_of_today_has_a_row() -> None:
         assert short < (1e-14 if rounds else 1e-12) and single < (1e-6 if rounds else 1e-4)
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("target", ["jamba", "hgrn2"])
 def test_an_entry_is_what_is_measured(target: str) -> None:
     """Within a factor of 5: these errors are rounding."""

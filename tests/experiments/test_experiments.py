@@ -48,7 +48,6 @@ def outcome(value: float) -> Outcome:
 
 # Numbers at smoke scale are not judged, so few optimisations will do. All into one folder, as a
 # user would, so that experiments find each other's runs.
-@pytest.mark.usefixtures("quick_compile")
 def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
     assert main(["reproduce", "all", "--scale", "smoke", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr()

@@ -26,7 +26,7 @@ from underhood.experiments.paper.recall_side import (
 from underhood.experiments.protocols.recall import accuracy_of, judge_accuracy, pair_columns
 from underhood.tasks import AssociativeRecall
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 TASK = AssociativeRecall()
 S = TASK.symbols

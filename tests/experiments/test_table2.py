@@ -22,7 +22,6 @@ def network(seed: int) -> uh.GatedRNN:
     return random_gated(rng, TASK.d_in, 9, 7, TASK.d_out, (0.0, 0.0, 0.4, 1.0))
 
 
-@pytest.mark.usefixtures("quick_compile")
 def test_answers_at_a_query_do_not_change_when_query_neurons_read_no_y() -> None:
     xs = TASK.sample(jax.random.key(0), 5).inputs
     assert np.all(np.asarray(xs)[:, -1, TASK.d_x :] == 0)

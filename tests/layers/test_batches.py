@@ -12,7 +12,7 @@ import underhood as uh
 from underhood.layers import batch_outputs, last_outputs
 from underhood.layers.base.recurrence import CHUNK, UNROLLED
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 KEY = jax.random.key(0)
 

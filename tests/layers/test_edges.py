@@ -12,7 +12,7 @@ from refusals import refused
 import underhood as uh
 from underhood.common.decay import NU_ONE, NU_ZERO
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 # --- decays at the ends of [0, 1]
 

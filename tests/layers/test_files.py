@@ -15,7 +15,7 @@ from teachers import attention, gated_rnn
 import underhood as uh
 from underhood.layers.files import read
 
-pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
+pytestmark = pytest.mark.usefixtures("unhooked")
 
 HEADS = {"d_in": 2, "d_out": 2, "heads": 2, "d_k": 3, "d_v": 2}
 MODERN = (uh.Mamba2, uh.DeltaNet, uh.GatedDeltaNet, uh.KDA, uh.GLA, uh.RetNet, uh.Lightning)

@@ -11,7 +11,7 @@ from naive import naive
 
 import underhood as uh
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 GATES = "W_in_m W_in_x [5 4], W_out_m W_out_x [6 5], D [2 6]"
 COMPLEX = "nu theta_log gamma_log [5], B_re B_im [5 3], C_re C_im [2 5], D [2 3]"

@@ -11,7 +11,7 @@ from refusals import refused
 
 import underhood as uh
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 @every_layer

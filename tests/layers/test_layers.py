@@ -10,7 +10,7 @@ from naive import naive, naive_gradients
 
 import underhood as uh
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 @pytest.mark.parametrize("time", [1, 2, 64, 65, 200])

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilation import compiled_for_users
 from hypothesis import given, settings, strategies as st
 
 import underhood as uh
@@ -107,7 +108,6 @@ def outputs_and_gradients(form):
 
 # Five lengths around the chunk for real numbers; one below and one above it for complex ones,
 # which compile slowly. The naive form compiles one operation per token and knows no chunks.
-@pytest.mark.usefixtures("quick_compile")
 @constant_and_varying
 @pytest.mark.parametrize("kind", [float, complex])
 @pytest.mark.parametrize("name", FORMS)
@@ -125,7 +125,6 @@ def test_forms_agree_with_the_definition(name, kind, varying):
             assert_close(slope, by_hand)
 
 
-@pytest.mark.usefixtures("quick_compile")
 @constant_and_varying
 @pytest.mark.parametrize("name", FORMS)
 def test_many_sequences_side_by_side(name, varying):
@@ -140,7 +139,6 @@ def test_many_sequences_side_by_side(name, varying):
         assert_close(together[:, number], definition(*parts))
 
 
-@pytest.mark.usefixtures("quick_compile")
 @constant_and_varying
 def test_forward_mode_and_second_derivatives(varying):
     arguments = draw(float, varying, 7, n=3)
@@ -157,7 +155,6 @@ def test_forward_mode_and_second_derivatives(varying):
         jax.tree.map(assert_close, result, jax.tree.map(np.asarray, expected))
 
 
-@pytest.mark.usefixtures("quick_compile")
 def test_a_matrix_holds_the_powers_of_the_decay():
     decay = draw(float, False, 7, n=3)[0]
     matrix, from_start = recurrence.toeplitz(decay, 7)
@@ -219,7 +216,6 @@ def test_the_default_form_goes_by_device_and_length(monkeypatch, backend, varyin
     assert recurrence.best_form(not varying, time, backend) is expected
 
 
-@pytest.mark.usefixtures("quick_compile")
 @constant_and_varying
 @pytest.mark.parametrize("time", [5, CHUNK + 1])
 def test_a_real_decay_of_complex_inputs_and_the_state_at_the_start(time, varying):
@@ -252,7 +248,7 @@ def backend(request, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: request.param)
 
 
-@pytest.mark.usefixtures("backend", "quick_compile")
+@pytest.mark.usefixtures("backend")
 @constant_and_varying
 def test_a_long_sequence_matches_the_scan(varying):
     decay, inputs, initial = draw(float, varying, LONG, n=8)
@@ -273,6 +269,7 @@ def test_a_long_sequence_matches_the_scan(varying):
     ("run", "time", "multiple"), [(uh.linear_recurrence, LONG, 4), (long_gradient, LONG // 16, 16)]
 )
 @constant_and_varying
+@compiled_for_users()
 def test_memory_is_linear_in_time(run, time, multiple, varying):
     def scratch(time):
         shape = (time, 8) if varying else (8,)
@@ -287,6 +284,7 @@ def test_memory_is_linear_in_time(run, time, multiple, varying):
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("decay", [None, np.array([0.5, 1.0])], ids=["plain", "decay"])
+@compiled_for_users()
 def test_attention_memory_is_linear_in_time(decay):
     rng = np.random.default_rng(0)
     attention = uh.LinearAttention(*rng.normal(size=(3, 2, 2)), decay=decay)

@@ -16,8 +16,6 @@ import underhood as uh
 from underhood.layers.base.markup import colours, html_picture, html_table, largest_of_blocks, png
 from underhood.layers.rendering import layer_html
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 
 class Balance(HTMLParser):
     """Closes every tag that was opened."""

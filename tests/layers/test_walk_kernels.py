@@ -10,8 +10,6 @@ from underhood.layers.kernels import choice
 from underhood.layers.kernels.blocks import segments
 from underhood.layers.kernels.products import ProductTiles, rows_product
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 # batch, time, d_in, hidden
 SIZES = [(3, 4, 2, 5), (33, 2, 17, 20), (1, 1, 1, 1)]
 LAYERS = {

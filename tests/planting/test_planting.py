@@ -18,7 +18,7 @@ from underhood.planting.planting import CHECKED_LENGTH, CHECKED_SEQUENCES, PLANT
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
-pytestmark = pytest.mark.usefixtures("unhooked", "quick_compile")
+pytestmark = pytest.mark.usefixtures("unhooked")
 
 
 def definition(key, xs, decay):

@@ -55,7 +55,7 @@ def test_sizes_are_as_promised(stacked, codes, keys, values):
 @pytest.mark.parametrize("target", ["gated_rnn", "side_gated_rnn"])
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize(("codes", "keys", "values"), SPLITS[1:4])
-def test_networks_equal_their_attention(target, stacked, codes, keys, values, x64, quick_compile):
+def test_networks_equal_their_attention(target, stacked, codes, keys, values, x64):
     network = made(target, stacked, codes, keys, values, dtype="float64")
     task = MQAR(8, 16 if stacked else 48, VOCAB_OF[stacked], stacked=stacked)
     symbols, labels = task.draw(jax.random.key(2), 3)
@@ -77,7 +77,7 @@ def test_networks_equal_their_attention(target, stacked, codes, keys, values, x6
     assert network.construction.error(key=jax.random.key(0)) <= 1e-12
 
 
-def test_as_many_dimensions_as_keys_recall_everything(quick_compile):
+def test_as_many_dimensions_as_keys_recall_everything():
     for codes, values in (("dense", 16), ("hash", 2), ("hash", 1)):
         network = made("side_gated_rnn", True, codes, 512, values)
         task = MQAR(64, 128, 1024, stacked=True)
@@ -96,7 +96,7 @@ def test_as_many_dimensions_as_keys_recall_everything(quick_compile):
     ("target", "codes", "keys", "values"),
     [("gated_rnn", "dense", 32, 16), ("side_gated_rnn", "hash", 60, 2)],
 )
-def test_networks_recall_as_predicted(target, stacked, codes, keys, values, quick_compile):
+def test_networks_recall_as_predicted(target, stacked, codes, keys, values):
     network = made(target, stacked, codes, keys, values)
     tasks = [MQAR(K, 2 * K if stacked else 4 * K, 1024, stacked=stacked) for K in (16, 32)]
     for measured in network.evaluate(tasks, answers=6000, key=jax.random.key(4)):
@@ -109,7 +109,7 @@ def test_networks_recall_as_predicted(target, stacked, codes, keys, values, quic
 
 
 @pytest.mark.parametrize("target", ["mamba", "lstm"])
-def test_other_targets_recall_stacked_pairs(target, quick_compile):
+def test_other_targets_recall_stacked_pairs(target):
     network = made(target, True, "dense", 6, 8)
     task = MQAR(4, 8, 1024, stacked=True)
     measured = [network.evaluate(task, sequences=32, compiled=flag)[0] for flag in (True, False)]

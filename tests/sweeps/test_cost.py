@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilation import compiled_for_users
 from swept import RECIPE, TASK, study_of
 
 import underhood as uh
@@ -38,7 +39,7 @@ def test_units_fit_into_a_workers_memory(memory: int) -> None:
         assert len(unit.addresses) <= min(fit, 256)
 
 
-@pytest.mark.usefixtures("quick_compile")
+@compiled_for_users()
 def test_the_bytes_foreseen_are_not_less_than_training_takes() -> None:
     # What train foresees once it has compiled, for students of several kinds.
     task = uh.tasks.TeacherStudent.random(3, length=16, key=jax.random.key(0))

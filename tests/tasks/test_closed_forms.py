@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 
 @pytest.mark.parametrize("name", ["teacher-student", "regression"])
-def test_squared_losses_are_half_the_mean(name, quick_compile):
+def test_squared_losses_are_half_the_mean(name):
     task = TASKS[name]
     shape = (4, task.d_out) if task.reads_last else (4, task.time, task.d_out)
     outputs, targets = jnp.asarray(np.random.default_rng(0).normal(size=(2, *shape)))
@@ -36,7 +36,7 @@ def test_squared_losses_are_half_the_mean(name, quick_compile):
     np.testing.assert_array_equal(scores["loss"], task.losses(outputs, targets))
 
 
-def test_recall_loss_is_the_cross_entropy(quick_compile):
+def test_recall_loss_is_the_cross_entropy():
     task = AssociativeRecall(3)
     outputs, labels = jnp.array([[0.0, 1, 5], [2, 900, -900], [1, 1, 0]]), jnp.array([1, 1, 2])
     probabilities = [math.e / (1 + math.e + math.e**5), 1, 1 / (2 * math.e + 1)]
@@ -90,7 +90,7 @@ def test_teachers_moments_are_exact(case):
 
 
 @pytest.mark.parametrize(("d", "heads", "length"), [(1, 1, 1), (2, 3, 3), (3, 2, 2)])
-def test_the_variance_of_several_heads_is_exact(d, heads, length, quick_compile):
+def test_the_variance_of_several_heads_is_exact(d, heads, length):
     task = MultiHeadTeacher.random(d, heads, length=length, key=KEY)
     points, masses = grid(*np.polynomial.hermite_e.hermegauss(4), d * length)
     outputs = jax.jit(jax.vmap(task.attention))(points.reshape(-1, length, d))
@@ -109,7 +109,7 @@ def test_the_variance_of_several_heads_is_exact(d, heads, length, quick_compile)
     ],
     ids=["full rank", "low rank", "decay", "biases"],
 )
-def test_zero_loss_of_a_teacher_is_what_zero_costs(task, quick_compile):
+def test_zero_loss_of_a_teacher_is_what_zero_costs(task):
     assert_mean(losses_of(task, None, batches=3), task.zero_loss, within=0.007)
 
 
@@ -119,7 +119,7 @@ def test_zero_loss_needs_no_float64():
         assert narrow.zero_loss == pytest.approx(TASKS["teacher-student"].zero_loss, rel=1e-6)
 
 
-def test_the_best_attention_of_a_teacher_is_the_teacher(quick_compile):
+def test_the_best_attention_of_a_teacher_is_the_teacher():
     for name in ("teacher-student", "a teacher with decay and biases"):
         task = TASKS[name]
         assert task.best_loss == 0.0
@@ -172,7 +172,7 @@ def test_gradient_descent_loss_is_exact(
     assert abs(slope(best)) <= 1e-9 * abs(slope(0.0))
 
 
-def test_best_attention_takes_one_gradient_step(quick_compile):
+def test_best_attention_takes_one_gradient_step():
     task = TASKS["regression"]
     inputs, _ = draw(task, KEY, 200)
     result = answers(task, task.best_attention(), inputs)
@@ -184,7 +184,7 @@ def test_best_attention_takes_one_gradient_step(quick_compile):
 
 
 @pytest.mark.parametrize("sizes", [(), (1, 1, 1), (5, 2, 3, 0.4)], ids=str)
-def test_regression_losses_are_the_closed_forms(sizes, quick_compile):
+def test_regression_losses_are_the_closed_forms(sizes):
     task = InContextRegression(*sizes) if sizes else InContextRegression().validation()
     best = task.best_attention()
     # A step of another size costs what the formula says, which is more.
@@ -197,7 +197,7 @@ def test_regression_losses_are_the_closed_forms(sizes, quick_compile):
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if "recall" in name])
-def test_the_best_attention_recalls_everything(name, quick_compile):
+def test_the_best_attention_recalls_everything(name):
     task = TASKS[name]
     inputs, targets = draw(task, KEY, 200)
     best = task.best_attention()

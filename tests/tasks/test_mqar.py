@@ -15,8 +15,6 @@ import underhood as uh
 from underhood.tasks import MQAR, PUBLISHED_TEST, PUBLISHED_TRAINING
 from underhood.tasks.mqar import EMPTY, NOT_SCORED
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 KEY = jax.random.key(5)
 CASES = {
     "published": MQAR(8, 64),

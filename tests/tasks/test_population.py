@@ -186,7 +186,7 @@ def test_the_papers_floor():
 
 
 @pytest.mark.parametrize("task", [TEACHERS["biases and decay"], InContextRegression(2, 2, 4)])
-def test_any_coefficients_cost_what_sequences_cost(task, quick_compile):
+def test_any_coefficients_cost_what_sequences_cost(task):
     exact = population(task)
     rng = np.random.default_rng(0)
     B = rng.normal(size=(task.d_out, 2 * exact.entries, 2 * exact.entries))
@@ -201,7 +201,7 @@ def test_any_coefficients_cost_what_sequences_cost(task, quick_compile):
 
 @pytest.mark.parametrize("task", [TEACHERS["plain"], InContextRegression(pairs=5)])
 @pytest.mark.parametrize("kind", ["gated", "side-gated"])
-def test_networks_cost_what_sequences_cost(task, kind, quick_compile):
+def test_networks_cost_what_sequences_cost(task, kind):
     layer = LAYERS[kind](np.random.default_rng(2), task)
     expected = loss_of_form(population(task), quadratic_form(layer))
     assert_sampled(losses_of(task, layer, batches=2)[:, 0], expected)

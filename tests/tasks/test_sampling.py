@@ -41,7 +41,7 @@ def test_shapes_and_types_are_as_announced(name, wide):
 @pytest.mark.parametrize(
     "name", ["a teacher with decay and biases", "regression", "recall", "recall between tokens"]
 )
-def test_the_key_alone_decides(name, quick_compile):
+def test_the_key_alone_decides(name):
     task = TASKS[name]
     first, again, changed = (task.sample(jax.random.key(n), 200) for n in (1, 1, 2))
     compiled = draw(task, jax.random.key(1), 200)
@@ -73,7 +73,7 @@ def assert_independent(values, *, variance, kurtosis):
     assert_mean(values[::2] * values[1::2], 0)
 
 
-def test_teacher_student_draws_independent_normals(quick_compile):
+def test_teacher_student_draws_independent_normals():
     task = TASKS["teacher-student"]
     inputs = [draw(task, jax.random.key(n), 20_000).inputs for n in (1, 2)]
     # Two keys side by side: draws from different keys are independent as well.
@@ -82,14 +82,14 @@ def test_teacher_student_draws_independent_normals(quick_compile):
 
 
 @pytest.mark.parametrize("name", ["teacher-student", "a teacher with decay and biases"])
-def test_teacher_student_targets_are_the_teachers(name, quick_compile):
+def test_teacher_student_targets_are_the_teachers(name):
     task = TASKS[name]
     inputs, targets = draw(task, KEY, 200)
     expected = run_naively(task.attention, np.asarray(inputs))
     np.testing.assert_allclose(targets, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_vmapped_teachers_are_the_separate_ones(quick_compile):
+def test_vmapped_teachers_are_the_separate_ones():
     rank = 2
     seeds = [jax.random.key(n) for n in range(3)]
     tasks = [TeacherStudent.random(4, rank, length=6, key=seed) for seed in seeds]
@@ -108,7 +108,7 @@ def test_vmapped_teachers_are_the_separate_ones(quick_compile):
 
 
 @pytest.mark.parametrize("rank", [2, None])
-def test_random_teachers_have_the_rank_and_the_variance(rank, quick_compile):
+def test_random_teachers_have_the_rank_and_the_variance(rank):
     d = 6
     keys = jax.random.split(KEY, 5000)
     tasks = jax.vmap(lambda key: TeacherStudent.random(d, rank, key=key))(keys)
@@ -127,7 +127,7 @@ def test_random_teachers_have_the_rank_and_the_variance(rank, quick_compile):
         assert_mean(np.mean(W_Q**2, axis=(1, 2)), 1 / d, within=0.01)
 
 
-def test_teachers_of_full_rank_of_rank_zero_and_stacked_ones(quick_compile):
+def test_teachers_of_full_rank_of_rank_zero_and_stacked_ones():
     # The full rank need not be named.
     unnamed, named = (TeacherStudent.random(2, rank, key=KEY).attention for rank in (None, 2))
     for leaf, expected in zip(jax.tree.leaves(unnamed), jax.tree.leaves(named), strict=True):
@@ -145,7 +145,7 @@ def test_teachers_of_full_rank_of_rank_zero_and_stacked_ones(quick_compile):
 @pytest.mark.parametrize(
     "task", [InContextRegression(), InContextRegression(2, 1, 4, 0.7).validation()]
 )
-def test_regression_draws_a_task_per_sequence(task, quick_compile):
+def test_regression_draws_a_task_per_sequence(task):
     tokens, targets = (np.asarray(part) for part in draw(task, KEY, 60_000))
     xs, ys = tokens[..., : task.d_x], tokens[..., task.d_x :]
     assert not np.any(ys[:, -1])
@@ -165,7 +165,7 @@ def test_regression_draws_a_task_per_sequence(task, quick_compile):
     assert_mean(xs.ravel()[: W.size] * W.ravel(), 0)
 
 
-def test_mirrored_regression_draws_each_sequence_with_its_mirror_image(quick_compile):
+def test_mirrored_regression_draws_each_sequence_with_its_mirror_image():
     task = InContextRegression(mirrored=True)
     for batch in (1, 6, 7):
         tokens, targets = (np.asarray(part) for part in draw(task, KEY, batch))
@@ -189,7 +189,7 @@ def read(one_hot):
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if "recall" in name])
-def test_recall_sequences_are_as_defined(name, quick_compile):
+def test_recall_sequences_are_as_defined(name):
     task = TASKS[name]
     slot = task.d_in // 2
     inputs, targets = (np.asarray(part) for part in draw(task, KEY, 200))
@@ -208,7 +208,7 @@ def test_recall_sequences_are_as_defined(name, quick_compile):
         assert ys[xs.index(x)] == target
 
 
-def test_recall_draws_uniformly(quick_compile):
+def test_recall_draws_uniformly():
     task, batch = AssociativeRecall(4, pairs=3), 40_000
     inputs = np.asarray(draw(task, KEY, batch).inputs)
     xs, ys = inputs[:, :3, :4].argmax(-1), inputs[:, :3, 4:].argmax(-1)

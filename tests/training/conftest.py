@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import pytest
 import stored
+from compilation import compiled_for_users
 from killable import train
 
 import underhood as uh
@@ -17,14 +18,13 @@ from underhood.training.arrangement import Arrangement
 @pytest.fixture(scope="session")
 def straight() -> uh.Run:
     """The run that nothing stopped, compiled anew: what all others must equal."""
-    # Or programs that other files compiled with `quick_compile` would run here again.
-    with stored.compiled_anew():
+    with compiled_for_users(), stored.compiled_anew():
         return train()
 
 
 @pytest.fixture(scope="session")
 def straight_padded(straight) -> uh.Run:
-    with stored.compiled_anew():
+    with compiled_for_users(), stored.compiled_anew():
         return train(**stored.PADDED)
 
 
@@ -36,7 +36,7 @@ def programs(straight, straight_padded, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cache(programs) -> Iterator[None]:
+def cache(as_users_compile, programs) -> Iterator[None]:
     """Compiled programs from a folder of this session."""
     jax.clear_caches()
     with stored.cached_programs(programs):
@@ -46,7 +46,7 @@ def cache(programs) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def finished(programs, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
-    with stored.cached_programs(programs):
+    with compiled_for_users(), stored.cached_programs(programs):
         train(out=folder)
     return folder
 
@@ -54,7 +54,7 @@ def finished(programs, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def foreign(programs, tmp_path_factory) -> tuple[Path, uh.Run]:
     folder = tmp_path_factory.mktemp("foreign")
-    with stored.cached_programs(programs):
+    with compiled_for_users(), stored.cached_programs(programs):
         return folder, train(make_student=stored.make_foreign, out=folder)
 
 
@@ -62,7 +62,11 @@ def foreign(programs, tmp_path_factory) -> tuple[Path, uh.Run]:
 def stopped(programs, tmp_path_factory) -> Path:
     """A run that Ctrl-C stopped, with two checkpoints."""
     folder = tmp_path_factory.mktemp("stopped")
-    with pytest.MonkeyPatch.context() as patch, stored.cached_programs(programs):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        compiled_for_users(),
+        stored.cached_programs(programs),
+    ):
         stored.chunks_of(patch, 1e9)
         stored.interrupted(patch, 4, out=folder)
     assert stored.steps_kept(folder) == [585, 73]

@@ -25,7 +25,7 @@ from underhood.training.second_order.minimising import fit_linear, minimise
 from underhood.training.second_order.separable import SeparableNetwork
 from underhood.training.second_order.stages import Stage, finish_condensed
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 LENGTH = 12
 

@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilation import compiled_for_users
 
 import underhood as uh
 from underhood.training import Cosine, First, program_cache as programs
 from underhood.training.program_cache import PROGRAMS, Programs, program_key
-
-pytestmark = pytest.mark.usefixtures("quick_compile")
 
 TASK = uh.tasks.TeacherStudent.random(2, length=4, key=jax.random.key(0))
 RECIPE = uh.Recipe.fast(steps=6, batch=4)
@@ -40,6 +39,7 @@ def empty():
     PROGRAMS.clear()
 
 
+@compiled_for_users()
 def test_other_seeds_and_keys_use_the_same_program_and_get_the_same_bits() -> None:
     first = losses(seeds=(0, 1))
     assert len(PROGRAMS.entries) == 1
@@ -53,6 +53,7 @@ def test_other_seeds_and_keys_use_the_same_program_and_get_the_same_bits() -> No
     np.testing.assert_array_equal(losses(seeds=(0, 1)), first)
 
 
+@compiled_for_users()
 def test_the_first_steps_of_a_recipe_have_the_program_and_the_bits_of_all() -> None:
     # 500 points of a curve both times, of one step and of two.
     whole = RECIPE.change(steps=1_000)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from compilation import compiled_for_users
 
 import underhood as uh
 from underhood.common.errors import BadInput
@@ -16,8 +17,6 @@ from underhood.tasks import AssociativeRecall, InContextRegression, TeacherStude
 from underhood.training import Adam, Constant, Cosine, Fade, evaluate, evaluation
 from underhood.training.arrangement import MOST_PADDING, arrange, cut, group, mask_of, pad
 from underhood.training.ensemble import SplitStudent, make_ensemble
-
-pytestmark = pytest.mark.usefixtures("quick_compile")
 
 KEY = jax.random.key(3)
 D = 2
@@ -175,6 +174,7 @@ def test_padded_members_train_as_if_alone(name):
 
 
 @pytest.mark.usefixtures("unjudged")
+@compiled_for_users()
 def test_an_ensemble_equals_single_runs_in_float32():
     options = {"recipe": uh.Recipe.fast(steps=200, batch=8), "widths": (3, 5), "seeds": 3}
     together, alone = (train(**options, lanes=lanes) for lanes in (6, 1))
@@ -237,6 +237,7 @@ def test_a_lost_member_is_frozen_recorded_and_disturbs_nobody():
 
 
 @pytest.mark.usefixtures("unhooked")
+@compiled_for_users()
 def test_the_same_call_twice_gives_the_same_bits():
     for lanes in (None, 4):
         # A key of the old kind is the same key.
@@ -263,6 +264,7 @@ def test_members_share_programs_up_to_a_limit_of_padding():
     assert MOST_PADDING == 8.0
 
 
+@compiled_for_users()
 def test_memory_is_predicted_and_groups_are_made_to_fit():
     ensemble = make_ensemble(gated, TASK, RECIPE, widths=4, seeds=8, key=KEY)
     with jax.enable_x64(True):

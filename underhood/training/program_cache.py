@@ -66,10 +66,15 @@ def forget_if_many() -> bool:
     """Let go of all programs of this process, ours and JAX's, before they are too many."""
     if not MAPPINGS.exists() or MAPPINGS.read_bytes().count(b"\n") <= MOST_MAPPINGS:
         return False
+    forget_programs()
+    return True
+
+
+def forget_programs() -> None:
+    """Let go of all programs of this process, ours and JAX's."""
     PROGRAMS.clear()
     jax.clear_caches()
     gc.collect()
-    return True
 
 
 def program_key(task: Task, *parts: object) -> Hashable | None:

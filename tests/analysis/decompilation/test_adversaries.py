@@ -7,7 +7,7 @@ from adversaries import adversaries, compiled
 
 import underhood as uh
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 CASES = {case.name: case for case in adversaries()}
 

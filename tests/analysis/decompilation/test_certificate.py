@@ -23,7 +23,7 @@ from underhood.analysis.forms.quadratic import (
 )
 from underhood.common.linear_algebra import upper
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 TIMES = (1, 2, 5, 32)
 RADII = (0.3, 1.0, 2.0, 3.0)

@@ -16,7 +16,7 @@ from underhood.analysis.forms.quadratic import QuadraticForm, from_table, quadra
 from underhood.common.linear_algebra import upper
 from underhood.constructions.sources.reference import reference
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 FORMS = ("full", "compact", "low_rank", "minimal")
 TARGETS = ("gated_rnn", "side_gated_rnn")

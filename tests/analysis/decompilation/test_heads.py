@@ -11,7 +11,7 @@ from underhood.analysis.forms.norms import size
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.constructions.sources.reference import reference
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 EQUAL = 1e-9
 

@@ -10,7 +10,7 @@ from adversaries import compiled, doubled_memory, leaking, random_network
 import underhood as uh
 from underhood.analysis.decompilation.bounding.horizons import LONGEST_HORIZON, longest
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def test_exact_networks_keep_it_as_long_as_one_looks():

@@ -10,7 +10,7 @@ import underhood as uh
 from underhood.analysis.decompilation.on_task import ratio_share, sampled_chunks, task_features
 from underhood.analysis.decompilation.projection import attention_features
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 REGRESSION = uh.tasks.InContextRegression(d_x=2, d_y=2, pairs=6)
 STEP = float(REGRESSION.best_attention().W_V[0, 2])

@@ -12,7 +12,7 @@ from refusals import refused
 import underhood as uh
 from underhood.layers.modern.parts import project_heads
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 GRUS = ("GRU", "GRU, reset after", "GRU, reset after, one bias")
 WITHOUT = ("dense gated RNN", "LRU", "LRU in-out", "LRU in-out MLP", "LSTM", *GRUS, "stack")

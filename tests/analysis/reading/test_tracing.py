@@ -10,7 +10,7 @@ from refusals import refused
 
 import underhood as uh
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 TIME, AT = 9, 4
 

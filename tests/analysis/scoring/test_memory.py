@@ -18,8 +18,6 @@ from underhood.analysis.scoring.pairs import draw_sample, equal_tokens
 from underhood.analysis.scoring.scores import attention_score
 from underhood.constructions.sources.reference import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 KEY = jax.random.key(3)
 SMALL = {"time": 16, "sequences": 128}
 

@@ -16,8 +16,6 @@ from underhood.analysis.scoring.problem import WHOLE_WEIGHT, Problem
 from underhood.analysis.scoring.scores import AttentionScore, attention_score
 from underhood.constructions.sources.reference import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 KEY = jax.random.key(3)
 SMALL = {"time": 16, "sequences": 64}
 FADING = np.full(3, 0.8)

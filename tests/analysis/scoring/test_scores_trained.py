@@ -26,7 +26,7 @@ STUDENTS = {
 }
 
 
-def test_trained_layers_are_ranked_as_in_the_paper(quick_compile) -> None:
+def test_trained_layers_are_ranked_as_in_the_paper() -> None:
     task = uh.tasks.TeacherStudent.random(D, length=8, key=jax.random.key(0))
     recipe = uh.Recipe.fast(steps=STEPS, learning_rate=1e-2)
     missed = {}
@@ -39,7 +39,7 @@ def test_trained_layers_are_ranked_as_in_the_paper(quick_compile) -> None:
     assert 3 * missed["LRU In-Out"] < min(missed["LSTM"], missed["GRU"])
 
 
-def test_a_regression_student_is_attention_on_the_tokens_of_its_task(quick_compile) -> None:
+def test_a_regression_student_is_attention_on_the_tokens_of_its_task() -> None:
     task = uh.tasks.InContextRegression(2, 1, 8)
 
     def student(width, *, key):

@@ -14,7 +14,7 @@ from underhood.common.live import QUIET_SECONDS, Speaker
 from underhood.training.second_order.examples import Data
 from underhood.training.second_order.separable import SeparableNetwork
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 LENGTH = 12
 

@@ -19,7 +19,7 @@ from underhood.training.second_order.examples import Data
 from underhood.training.second_order.minimising import fit_linear, minimise
 from underhood.training.second_order.separable import SeparableNetwork
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 LENGTH = 12
 

@@ -16,7 +16,7 @@ from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import SAMPLED_SEQUENCES, influence
 from underhood.analysis.shrinking.pruning import select
 
-pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 ROWS = {"W_in_m": 0, "W_in_x": 0, "decay": 0, "W_side": 0, "W_out_m": 1, "W_out_x": 1}

@@ -60,7 +60,6 @@ def test_rank_correlation_and_its_rule():
     assert [number.verdict for number in few] == ["not judged"] * 2 and few[1].value is None
 
 
-@pytest.mark.usefixtures("quick_compile")
 def test_it_trains_scores_draws_and_resumes(tmp_path):
     command = ["reproduce", "architectures2026", "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0

@@ -12,8 +12,6 @@ from underhood.experiments.running.setting import Setting
 from underhood.report.charts import Grid, alt_text, encode_chart
 from underhood.report.frontier import atlas_charts
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 
 @pytest.fixture(scope="module")
 def outcome():

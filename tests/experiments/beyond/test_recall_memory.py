@@ -23,7 +23,7 @@ from underhood.recall.published import nearest_trained, trained_points
 from underhood.tasks import MQAR
 
 
-def test_at_smoke_scale_it_runs_and_marks_its_numbers_as_ours(quick_compile):
+def test_at_smoke_scale_it_runs_and_marks_its_numbers_as_ours():
     ticks = []
     setting = Setting("smoke", None, Path("unused"), lambda done, total: ticks.append(done / total))
     outcome = reproduce_recall_memory(setting)
