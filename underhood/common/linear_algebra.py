@@ -66,3 +66,19 @@ def group_by_line(vectors: np.ndarray, tolerance: float) -> list[np.ndarray]:
 def line_coordinates(vectors: np.ndarray) -> np.ndarray:
     """Return the coordinates of rows on one line, in units of the first row."""
     return vectors @ vectors[0] / (vectors[0] @ vectors[0])
+
+
+def solve_least_squares(A: np.ndarray, b: np.ndarray, *, cutoff: float) -> np.ndarray:
+    """Return the smallest X with least |A X − b|; singular values below the cutoff count as 0.
+
+    cutoff  relative to the largest singular value
+    """
+    try:
+        return np.asarray(np.linalg.lstsq(A, b, rcond=cutoff)[0])
+    except np.linalg.LinAlgError:
+        # LAPACK's divide and conquer gives up on some matrices with many tiny singular values.
+        # The QR iteration is slower and does not.
+        # Here, because scipy takes long to import and `import underhood` should not.
+        from scipy.linalg import lstsq
+
+        return np.asarray(lstsq(A, b, cond=cutoff, lapack_driver="gelss")[0])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from underhood.analysis.scoring.jackknife import clipped, group_count, jackknife_error, with_error
-from underhood.common.linear_algebra import decayed_sums
+from underhood.common.linear_algebra import decayed_sums, solve_least_squares
 from underhood.layers import LinearAttention
 
 # A state's singular values below this share of the largest do not count for its rank.
@@ -70,7 +70,7 @@ def linear_map(hs: tuple[np.ndarray, np.ndarray], known: np.ndarray) -> np.ndarr
     scale = np.where(size > 1e-12 * np.abs(mean), 1 / np.maximum(size, 1e-300), 0.0)
     offset = known.mean(axis=(0, 1))
     right = np.concatenate(known) - offset
-    linear = np.linalg.lstsq((fitted - mean) * scale, right, rcond=1e-13)[0]
+    linear = solve_least_squares((fitted - mean) * scale, right, cutoff=1e-13)
     return np.asarray(((hs[1] - mean) * scale) @ linear + offset)
 
 
