@@ -134,14 +134,14 @@ REFUSED = {
     "compile good.safetensors -o x --target lstm --order two": "--order needs a whole number",
     "compile good.safetensors -o x --target lstm --epsilon -1": "epsilon is -1.0; give a number",
     "compile good.safetensors -o x --target lstm --epsilon nan": "epsilon is nan; give a number",
-    "compile good.safetensors -o x --target lru --layers 1": "It takes 2 layers, not 1",
+    "compile good.safetensors -o x --target lru --layers 1": "lru takes 2 layers, not 1",
     "compile good.safetensors -o x --length 0": "length is 0; give a whole number",
     "compile good.safetensors -o x --size nan": "size is nan; give a number above 0",
     "compile good.safetensors -o x --size 0": "size is 0.0; give a number above 0",
     "compile good.safetensors -o x --size 1e9 --target gru --dtype float32": "of size 1e+09",
     "compile cancelling.safetensors -o x --target lstm --dtype float32": "promises 0.01",
     "compile good.safetensors -o x --layers 3": "layers is 3; give a whole number from 1 to 2",
-    "compile good.safetensors -o x --order 2": "The target is exact",
+    "compile good.safetensors -o x --order 2": "The target gated_rnn is exact",
     "compile good.safetensors -o x --activation relu": "activation= belongs to",
     "compile good.safetensors -o x --target lru_in_out_mlp --activation relu": "piecewise linear",
     "compile good.safetensors -o x --target lru_in_out_mlp --activation gelo": "'gelu'?",
@@ -340,6 +340,15 @@ def test_inspect_shows_arrays_roles_and_pictures_and_list_every_experiment(folde
     assert facts["roles"][0] == ["memory", "kv[0,0]"]
     printed = shown(capsys, "list")
     assert all(name in printed for name in ("table3", "lstm_weights", "reverse"))
+
+
+def test_inspect_shows_weights_of_another_framework(folder, capsys) -> None:
+    layer = uh.LSTM.init(d_in=3, hidden=2, key=jax.random.key(0))
+    safetensors.numpy.save_file(uh.to_state_dict(layer, "torch.LSTM"), "torch.safetensors")
+    facts = json.loads(shown(capsys, "inspect", "torch.safetensors", "--json"))
+    assert (facts["kind"], facts["read as"], facts["neurons"]) == ("LSTM", "torch.LSTM", 2)
+    assert main(["compile", "torch.safetensors", "-o", "x"]) == 2
+    assert "read by uh.from_state_dict, and shown by underhood inspect" in capsys.readouterr().err
 
 
 def test_inspect_shows_attention_maps_of_a_layer(folder, capsys) -> None:

@@ -173,10 +173,15 @@ def test_fixed_decays_serve_the_decays_that_they_add_up_to():
 def test_refusals_say_why():
     with refused("min_gru is not possible … change places … even in a limit"):
         uh.compile(source(), "min_gru")
-    with refused("Its order is 1 or 2, not 3"):
-        uh.compile(source(), "mamba2", order=3)
-    with refused("The target is exact"):
-        uh.compile(source(), "falcon_h1", epsilon=1e-3)
+    for target, options, reason in (
+        ("mamba2", {"order": 3}, "mamba2 takes order 1 or 2, not 3"),
+        ("gla", {"order": 1, "layers": 2}, "gla takes order 2, not 1. … 1 layer, not 2"),
+        ("falcon_h1", {"epsilon": 1e-3}, "falcon_h1 is exact, so epsilon cannot be set"),
+        ("kda", {"form": "full", "reset": "after"}, "no meaning for kda … belongs to gru"),
+    ):
+        # Only the options are wrong: the line begins with compile, not with is not possible.
+        with refused(f"compile: … {reason}"):
+            uh.compile(source(), target, **options)
     with refused("RWKV-7's decays lie between … 0.5"):
         uh.compile(source(decay=np.full(4, 0.5)), "rwkv7")
     rnn = uh.GatedRNN.init(d_in=2, hidden=3, gated=3, d_out=2, key=KEY)

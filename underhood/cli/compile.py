@@ -30,14 +30,15 @@ class Compile:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """Where to write the network."""
     target: str = "gated_rnn"
-    """gated_rnn, side_gated_rnn, lru, lru_in_out, lru_in_out_mlp, mamba, mamba_block, lstm, gru or
-    decayed_attention."""
+    """gated_rnn, side_gated_rnn, lru, lru_in_out, lru_in_out_mlp, mamba, mamba_block, lstm, gru,
+    decayed_attention, falcon_h1, mamba2, gated_deltanet, deltanet, kda, lightning, gla, retnet,
+    rwkv6, rwkv7, mlstm, jamba, rg_lru or hgrn2."""
     form: Maybe[str] = None
     """full, compact, low_rank or minimal; by default minimal."""
     dtype: str = "float64"
     """float64 or float32."""
     order: Maybe[int] = None
-    """Order of the linearisation, if the target needs one."""
+    """Order of the linearisation, if the target has a choice."""
     epsilon: Maybe[float] = None
     """Scale of the linearisation; by default the best for dtype, order, length and size. If it is
     given, any error is accepted."""

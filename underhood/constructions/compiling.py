@@ -50,7 +50,7 @@ def compile(
     Exact targets serve every length and size. If another length or size is asked of a linearised
     target, its error there is measured on random tokens, and a network above PROMISED is refused
     with BadInput, unless `epsilon` is given. ImpossibleConstruction is raised with all reasons if
-    there is no network at all.
+    the target cannot hold the source.
     """
     # Validate.
     check_name("target", target, TARGETS)

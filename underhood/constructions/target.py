@@ -183,6 +183,7 @@ class Target:
     takes                           options that it takes besides `layers`
     reasons_against                 lists what it has against a source, beyond what all targets have
     not_from_gated_rnn              why a gated RNN is no source for it
+    orders                          the orders that it has; (): every order
     """
 
     build: Callable[[Blueprint], Construction]
@@ -193,6 +194,7 @@ class Target:
     not_from_gated_rnn: str = (
         "A gated RNN has an output gate over two state vectors, which this target lacks."
     )
+    orders: tuple[int, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -200,39 +202,50 @@ class Target:
         return "epsilon" not in self.takes
 
     def plan(self, asked: Blueprint) -> Blueprint:
-        """Choose what is left open, or raise ImpossibleConstruction with all reasons."""
+        """Choose what is left open, or refuse with all reasons.
+
+        ImpossibleConstruction is raised if the target cannot hold the source, and BadInput if only
+        the options are wrong.
+        """
         if self.exact:
             asked = replace(asked, length=DEFAULT_LENGTH, size=1.0)
         attention = asked.attention
         possible = self.from_gated_rnn if attention is None else self.from_attention
-        reasons = self.reasons_against_options(asked)
-        if not possible:
-            reasons.append(self.not_from_gated_rnn)
-        elif asked.layers is not None and asked.layers not in possible:
-            counts = " or ".join(map(str, possible))
-            plural = "s" * (possible != (1,))
-            reasons.append(f"It takes {counts} layer{plural}, not {asked.layers}.")
+        reasons = [] if possible else [self.not_from_gated_rnn]
+        if asked.form == "compact" and "form" in self.takes and attention is not None:
+            reasons += forms.reasons_against_compact(attention)
         reasons += self.reasons_against(asked)
+        options = self.reasons_against_options(asked, possible)
         if reasons:
-            raise ImpossibleConstruction(f"{type(asked.source).__name__} → {asked.target}", reasons)
+            request = f"{type(asked.source).__name__} → {asked.target}"
+            raise ImpossibleConstruction(request, reasons + options)
+        if options:
+            raise BadInput(f"compile: {' '.join(options)}")
         has_form = attention is not None and "form" in self.takes
         form = asked.form or "minimal" if has_form else None
         return replace(asked, form=form, layers=asked.layers or possible[0])
 
-    def reasons_against_options(self, asked: Blueprint) -> list[str]:
-        """List the options that the target or the source has no use for."""
-        reasons = []
+    def reasons_against_options(self, asked: Blueprint, possible: tuple[int, ...]) -> list[str]:
+        """List the options that the target or the source has no use for.
+
+        possible  how many layers the target may take
+        """
+        reasons, name = [], asked.target
         if asked.form is not None and asked.attention is None:
             reasons.append(
                 "form= says how attention is written as products; a gated RNN has its own."
             )
         elif asked.form is not None and "form" not in self.takes:
-            reasons.append("form= has no meaning for this target, which holds x kᵀ whole.")
-        elif asked.form == "compact" and asked.attention is not None:
-            reasons += forms.reasons_against_compact(asked.attention)
-        given = [name for name in ("order", "epsilon") if getattr(asked, name) is not None]
+            reasons.append(f"form= has no meaning for {name}, which holds x kᵀ whole.")
+        given = [option for option in ("order", "epsilon") if getattr(asked, option) is not None]
         if given and self.exact:
-            reasons.append(f"The target is exact, so {' and '.join(given)} cannot be set.")
+            reasons.append(f"The target {name} is exact, so {' and '.join(given)} cannot be set.")
+        elif asked.order is not None and self.orders and asked.order not in self.orders:
+            orders = " or ".join(map(str, self.orders))
+            reasons.append(f"The target {name} takes order {orders}, not {asked.order}.")
+        if possible and asked.layers is not None and asked.layers not in possible:
+            counts, plural = " or ".join(map(str, possible)), "s" * (possible != (1,))
+            reasons.append(f"The target {name} takes {counts} layer{plural}, not {asked.layers}.")
         if asked.activation is not None and "activation" not in self.takes:
             reasons.append("activation= belongs to lru_in_out_mlp.")
         if asked.reset is not None and "reset" not in self.takes:

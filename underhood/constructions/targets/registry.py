@@ -1,6 +1,6 @@
 """All targets by name; a new one is a file beside this one, and an entry here."""
 
-from underhood.constructions.target import Target
+from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets import decayed_attention, gated_rnn, gru, lru, lstm, mamba
 from underhood.constructions.targets.lru_in_out_mlp import build_mlp, reasons_against_mlp
 from underhood.constructions.targets.modern import coupled, jamba, linear, selective
@@ -8,8 +8,15 @@ from underhood.constructions.targets.modern.impossible import refuse_min_gru, sw
 
 LINEARISED = ("form", "order", "epsilon")
 
-# ε alone, or with the order 1 or 2, where the silus may be doubled.
+# ε, and the order: 1, or 2 where the silus are doubled.
 SMALL_SIGNALS = ("order", "epsilon")
+
+
+def no_reasons(plan: Blueprint) -> list[str]:
+    """Return nothing: the target takes every attention."""
+    return []
+
+
 TWO_SUMS = (
     "A gated RNN multiplies two sums over the past, and this layer multiplies one by functions of "
     "the current token; if the RNN computes attention, compile uh.decompile(rnn).attention."
@@ -38,24 +45,25 @@ TARGETS = {
             build,
             (1,),
             takes=SMALL_SIGNALS,
+            orders=orders,
             reasons_against=reasons,
             not_from_gated_rnn=TWO_SUMS,
         )
-        for name, build, reasons in (
-            ("mamba2", selective.build_mamba2, selective.reasons_against_order),
-            ("gated_deltanet", selective.build_gated_deltanet, selective.reasons_against_order),
-            ("deltanet", selective.build_deltanet, selective.reasons_against_deltanet),
-            ("kda", selective.build_kda, selective.reasons_against_order),
-            ("lightning", selective.build_lightning, selective.reasons_against_lightning),
-            ("gla", linear.build_gla, linear.reasons_against_another_order),
-            ("retnet", linear.build_retnet, linear.reasons_against_retnet),
-            ("rwkv6", linear.build_rwkv6, linear.reasons_against_another_order),
-            ("rwkv7", linear.build_rwkv7, linear.reasons_against_rwkv7),
-            ("mlstm", linear.build_mlstm, linear.reasons_against_another_order),
-            ("jamba", jamba.build_jamba, jamba.reasons_against_jamba),
-            ("rg_lru", coupled.build_rg_lru, lambda plan: []),
-            ("hgrn2", coupled.build_hgrn2, coupled.reasons_against_hgrn2),
+        for name, build, orders, reasons in (
+            ("mamba2", selective.build_mamba2, (1, 2), no_reasons),
+            ("gated_deltanet", selective.build_gated_deltanet, (1, 2), no_reasons),
+            ("deltanet", selective.build_deltanet, (1, 2), selective.reasons_against_deltanet),
+            ("kda", selective.build_kda, (1, 2), no_reasons),
+            ("lightning", selective.build_lightning, (1,), selective.reasons_against_lightning),
+            ("gla", linear.build_gla, (2,), no_reasons),
+            ("retnet", linear.build_retnet, (2,), linear.reasons_against_retnet),
+            ("rwkv6", linear.build_rwkv6, (2,), no_reasons),
+            ("rwkv7", linear.build_rwkv7, (2,), linear.reasons_against_rwkv7),
+            ("mlstm", linear.build_mlstm, (2,), no_reasons),
+            ("jamba", jamba.build_jamba, (2,), mamba.reasons_against_block),
+            ("rg_lru", coupled.build_rg_lru, (), no_reasons),
+            ("hgrn2", coupled.build_hgrn2, (), coupled.reasons_against_hgrn2),
         )
     },
-    "min_gru": Target(refuse_min_gru, (1,), takes=(), reasons_against=swap_symmetry),
+    "min_gru": Target(refuse_min_gru, (1,), takes=LINEARISED, reasons_against=swap_symmetry),
 }

@@ -12,16 +12,11 @@ import numpy as np
 from underhood.constructions.construction import Construction
 from underhood.constructions.sources.gated_rnn import append_constant
 from underhood.constructions.target import Blueprint
-from underhood.constructions.targets.mamba import block_of_head, reasons_against_block
-from underhood.constructions.targets.modern.linear import reasons_against_another_order
+from underhood.constructions.targets.mamba import block_of_head
 from underhood.constructions.targets.modern.slices import small_signal
 from underhood.layers import JambaBlock, Stack
 
 JAMBA_EPS = 1e-6
-
-
-def reasons_against_jamba(plan: Blueprint) -> list[str]:
-    return reasons_against_another_order(plan) + reasons_against_block(plan)
 
 
 def build_jamba(plan: Blueprint) -> Construction:

@@ -33,17 +33,12 @@ RETNET_COPIES, MLSTM_COPIES = 8, 4
 SOFT_CAP = 15.0
 
 
-def reasons_against_another_order(plan: Blueprint) -> list[str]:
-    return [] if plan.order in (None, 2) else [f"Its order is 2, not {plan.order}."]
-
-
 def reasons_against_retnet(plan: Blueprint) -> list[str]:
-    reasons = reasons_against_another_order(plan)
-    return reasons + reasons_against_unfitted(plan, retention_decays, RETNET_COPIES)
+    return reasons_against_unfitted(plan, retention_decays, RETNET_COPIES)
 
 
 def reasons_against_rwkv7(plan: Blueprint) -> list[str]:
-    reasons = reasons_against_another_order(plan)
+    reasons = []
     if plan.attention is not None:
         lowest = min((float(np.min(h.decay, initial=1.0)) for h in plan.attention.heads), default=1)
         if lowest < math.exp(-STRONGEST):

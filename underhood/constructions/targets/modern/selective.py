@@ -44,13 +44,8 @@ def silu_slices(plan: Blueprint) -> tuple[Slices, int, float]:
     return (antithetic(slices), 2, 1.0) if plan.order == 2 else (slices, 1, 1 / 8)
 
 
-def reasons_against_order(plan: Blueprint) -> list[str]:
-    return [] if plan.order in (None, 1, 2) else [f"Its order is 1 or 2, not {plan.order}."]
-
-
 def reasons_against_lightning(plan: Blueprint) -> list[str]:
-    reasons = [] if plan.order in (None, 1) else [f"Its order is 1, not {plan.order}."]
-    return reasons + reasons_against_unfitted(plan, partial(lightning_decays, index=79, depth=80))
+    return reasons_against_unfitted(plan, partial(lightning_decays, index=79, depth=80))
 
 
 def reasons_against_unfitted(
@@ -73,10 +68,8 @@ def reasons_against_unfitted(
 
 
 def reasons_against_deltanet(plan: Blueprint) -> list[str]:
-    reasons = reasons_against_order(plan)
-    if plan.attention is not None and plan.attention.fades:
-        reasons.append("DeltaNet has no decay; gated_deltanet has.")
-    return reasons
+    fades = plan.attention is not None and plan.attention.fades
+    return ["DeltaNet has no decay; gated_deltanet has."] if fades else []
 
 
 def mamba2(
