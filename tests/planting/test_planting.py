@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 import underhood as uh
 from underhood.cli.entry import main
 from underhood.planting import Planting, grade_folder, plant_folder, plant_network
+from underhood.planting.answers import ROLE_KINDS
 from underhood.planting.decoys import NO_DECOYS, run_network
 from underhood.planting.grading import function_error
 from underhood.planting.planting import CHECKED_LENGTH, CHECKED_SEQUENCES, PLANT_TARGETS
@@ -60,6 +61,7 @@ def test_a_network_from_its_file_computes_the_attention_in_its_key(target, setti
     expected = definition(key, xs, planting.decay)
     bound = 1e-8 if planted.built.epsilon else 1e-12
     assert np.max(np.abs(ys - expected)) <= bound * np.max(np.abs(expected))
+    assert {role["kind"] for role in key["roles"]} <= set(ROLE_KINDS)
     assert key["rank"] == [[planting.rank or planting.d] * 2] * planting.heads
     # Every neuron of the built network is there, some twice, and the others are dead.
     was = Counter((role["layer"], role["was"]) for role in key["roles"])
@@ -157,6 +159,7 @@ def planted_folder(tmp_path_factory):
     (folder / "empty").mkdir()
     texts = ["[", "[1]", '{"verdict": "yes"}', '{"W_V": 1, "M": 2}', '{"heads": [{"W_V": [[1]]}]}']
     texts += ['{"roles": ["memory"]}', '{"roles": 3}', '{"answer": 1}']
+    texts += [json.dumps({"roles": ["dead", "", "memroy"] + ["dead"] * 8})]
     for number, text in enumerate(texts):
         (folder / f"wrong{number}").mkdir()
         (folder / f"wrong{number}/000.json").write_text(text)
@@ -191,6 +194,7 @@ def planted_folder(tmp_path_factory):
         ("grade planted wrong5", "names 1 roles for 11 neurons"),
         ("grade planted wrong6", "roles is a list"),
         ("grade planted wrong7", "an answer is an object"),
+        ("grade planted wrong8", "role of neuron 2 in wrong8/000.json 'memroy'; use one of memory"),
     ],
 )
 def test_wrong_input_is_one_line(words, reason, planted_folder, monkeypatch, capsys):

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, check_name
 from underhood.common.files import Json
 from underhood.common.tensors import UnreadableTensors, read_tensors
 
 VERDICTS = ("attention", "not attention", "undecided")
 FIELDS = ("verdict", "heads", "roles", "W_V", "M")
+# What a neuron can be for; "" says nothing about a neuron.
+ROLE_KINDS = ("memory", "query", "copy", "product", "hold", "dead")
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,9 @@ def parsed(fields: Any, path: Path, d: int) -> MethodAnswer:  # Any: JSON that s
     roles = fields.get("roles", [])
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
         raise BadInput(f"{path}: roles is a list of words, one per neuron.")
+    for place, role in enumerate(roles):
+        if role:
+            check_name(f"role of neuron {place} in {path}", role, ROLE_KINDS)
     if not isinstance(heads, list):
         raise BadInput(f"{path}: heads is a list of objects with W_V and M.")
     return MethodAnswer(verdict, tuple(checked_head(head, path, d) for head in heads), tuple(roles))

@@ -1,6 +1,7 @@
 """The texts beside planted networks: a model card for each, and what is asked of a method."""
 
 from underhood.common.files import Json
+from underhood.planting.answers import ROLE_KINDS
 
 LOADING = {
     "torch.LSTM": """import torch
@@ -55,6 +56,7 @@ it may be a decoy, which holds none. The README.md two folders above says what t
 def folder_card(index: Json) -> str:
     """Return the page of a folder: what is asked, the format of answers, how they are graded."""
     planting, last = index["planting"], index["networks"][-1]["name"]
+    kinds = ", ".join(ROLE_KINDS)
     return f"""# Planted networks
 
 {index["count"]} networks of the kind `{planting["target"]}`, `networks/000` to `networks/{last}`.
@@ -72,7 +74,7 @@ A method writes `answers/000.json` and so on, each with
 |---|---|
 | `verdict` | "attention" or "not attention" |
 | `heads` | a list of {{"W_V": [[...]], "M": [[...]]}}; M = W_KᵀW_Q; y is the sum over heads |
-| `roles` | for each neuron, layer by layer, its kind: memory, query, copy, product, hold or dead |
+| `roles` | for each neuron, layer by layer, its kind: {kinds}, or "" for none |
 
 All fields may be left out. A file `000.safetensors` does too: tensors `heads.0.W_V`, `heads.0.M`
 and so on, and metadata `verdict` and `roles` (a JSON list).
