@@ -14,6 +14,7 @@ from underhood.common.errors import BadInput
 if TYPE_CHECKING:
     from underhood.analysis import AttentionMap
     from underhood.layers import Layer
+    from underhood.layers.files import Contents
 
 # More maps than this are not printed in the terminal.
 PRINTED_MAPS = 8
@@ -22,7 +23,8 @@ PRINTED_MAPS = 8
 @dataclass(frozen=True)
 class Inspect:
     file: tyro.conf.Positional[Path]
-    """A safetensors file with attention weights, or one that underhood wrote."""
+    """A safetensors file with attention weights, one that underhood wrote, or one with weights of
+    an LSTM, a GRU or a Mamba of PyTorch, transformers or Flax."""
     pictures: bool = True
     """Draw the matrices."""
     json: bool = False
@@ -49,7 +51,7 @@ class Inspect:
 
         if not self.map and (self.output or self.tokens):
             raise BadInput("--output and --tokens belong to --map; add it.")
-        contents = files.read(self.file)
+        contents = read_weights_of_any_kind(self.file)
         layer, facts = contents.layer, files.layer_facts(contents)
         if self.map:
             return self.show_map(layer)
@@ -103,6 +105,25 @@ class Inspect:
             wanted = f"{d_in} number{'s' * (d_in != 1)} a line"
             raise BadInput(f"{self.tokens} has {tokens.shape[1]} numbers a line; give {wanted}.")
         return tokens
+
+
+def read_weights_of_any_kind(path: Path) -> "Contents":
+    """Read a file of ours, attention weights, or a state dict of another framework."""
+    from underhood.bridges.state_dicts import KINDS_OF_DICTS, from_state_dict
+    from underhood.layers import Layer, files
+
+    try:
+        return files.read(path)
+    except BadInput as error:
+        refusal = error
+    for kind in KINDS_OF_DICTS:
+        try:
+            layer = from_state_dict(path, kind)
+        except BadInput:
+            continue
+        if isinstance(layer, Layer):
+            return files.Contents(layer, (), {"read as": kind})
+    raise refusal
 
 
 def mapped_layer(layer: "Layer", xs: np.ndarray, place: int) -> tuple["AttentionMap", str]:

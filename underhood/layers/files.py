@@ -122,9 +122,17 @@ def attention_in(tensors: TensorDict) -> LinearAttention:
     needed, optional = {"W_V", "W_K", "W_Q"}, {"b_V", "b_K", "b_Q", "decay"}
     if needed - tensors.keys() or tensors.keys() - needed - optional:
         names = ", ".join(sorted(tensors)[:8]) or "nothing"
+        foreign = (
+            ""
+            if needed & tensors.keys()
+            else (
+                " Weights of another framework are read by uh.from_state_dict, and shown by "
+                "underhood inspect."
+            )
+        )
         raise BadInput(
-            "it was not written by underhood, and attention weights need the tensors W_V, W_K "
-            f"and W_Q (optional b_V, b_K, b_Q, decay) and no others; it holds {names}."
+            "it is no network that uh.save wrote, and attention weights need the tensors W_V, W_K "
+            f"and W_Q (optional b_V, b_K, b_Q, decay) and no others; it holds {names}.{foreign}"
         )
     return LinearAttention(**tensors)
 
