@@ -141,3 +141,18 @@ def test_what_is_no_sequence_is_refused(unhooked):
         uh.attention_map(layer, np.ones((0, 3)))
     with refused("attention_map: ndarray has no map"):
         uh.attention_map(np.eye(3), np.ones((2, 3)))
+    for wrong, reason in (
+        (np.array([[1.0, np.nan, 0]]), "hold NaN or infinite"),
+        (np.ones((2, 3), complex), "the tokens are complex128; give real numbers"),
+        (np.array([["a", "b", "c"]]), "the tokens are <U1"),
+        (np.array([[None] * 3]), "the tokens are object"),
+        (1e300 * np.ones((2, 3)), "the maps are not finite; scale"),
+    ):
+        with refused(f"attention_map: … {reason}"):
+            uh.attention_map(uh.LinearAttention.init(d_in=3, key=jax.random.key(0)), wrong)
+    with refused("call it outside jit"):
+        jax.jit(lambda xs: uh.attention_map(layer, xs))(np.ones((2, 3)))
+    with refused("GLA is a class; give a layer"):
+        uh.attention_map(uh.GLA, np.ones((2, 3)))
+    mapped = uh.attention_map(layer, np.eye(3, dtype=bool))
+    assert np.array_equal(mapped.outputs, uh.attention_map(layer, np.eye(3)).outputs)

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from underhood.analysis.reading.map_refusals import refusal, refuse_tokens
 from underhood.common.arrays import Weight
 from underhood.common.errors import BadInput
 from underhood.common.foreign import read_foreign
@@ -89,13 +90,17 @@ def attention_map(layer: object, xs: Weight) -> AttentionMap:
     layer = read_foreign(layer)
     if not isinstance(layer, Mapped):
         raise BadInput(refusal(layer))
+    if any(isinstance(part, jax.core.Tracer) for part in (xs, *jax.tree.leaves(layer))):
+        raise BadInput("attention_map returns NumPy arrays: call it outside jit, grad and vmap.")
     layer.check_sequence(xs)
-    if not len(xs):
-        raise BadInput("attention_map: the sequence has no tokens.")
+    refuse_tokens(xs)
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), layer)
         maps, values, outside, outputs = mixed_tokens(wide, jnp.asarray(xs, jnp.float64))
-    return AttentionMap(np.asarray(maps), np.asarray(values), outside, np.asarray(outputs))
+    made = AttentionMap(np.asarray(maps), np.asarray(values), outside, np.asarray(outputs))
+    if not all(np.all(np.isfinite(part)) for part in (made.maps, made.values, made.outputs)):
+        raise BadInput("attention_map: the maps are not finite; scale the tokens or weights down.")
+    return made
 
 
 Mapped = (
@@ -121,24 +126,6 @@ def mixed_tokens(
     """Return maps, values, the names of what stands outside, and the layer's outputs."""
     core = core_of(layer, xs)
     return core.maps, core.values, core.outside, core.leave(core.maps @ core.values)
-
-
-REFUSALS = {
-    "LRU": "its maps are powers of λ, the same for all tokens",
-    "LRUInOut": "its maps are powers of λ, the same for all tokens",
-    "LRUInOutMLP": "its maps are powers of λ, the same for all tokens",
-    "LSTM": "its gates read the state, so it is no sum over the past",
-    "GRU": "its gates read the state, so it is no sum over the past",
-    "DenseGatedRNN": "its maps are powers of A, the same for all tokens",
-    "Stack": "a product of the maps of its layers explains nothing; ask for one of its layers",
-}
-
-
-def refusal(layer: object) -> str:
-    """Say in one line why a layer has no map."""
-    kind = type(layer).__name__
-    reason = REFUSALS.get(kind, "attention_map does not know this kind of layer")
-    return f"attention_map: {kind} has no map of its own: {reason}."
 
 
 @singledispatch
