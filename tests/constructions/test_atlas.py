@@ -181,8 +181,12 @@ def test_layers_stand_for_their_kinds():
     relu = uh.LRUInOutMLP.init(**sizes, hidden=3)
     assert uh.can(given, relu).theorem == "piecewise"
     # Attention that is a linear recurrence has the symmetry, so no theorem speaks against it.
-    head = uh.attention_from_linear_rnn(np.array([1.0, 1.0]))
-    assert uh.can(head, "min_gru").answer == "open"
+    for decay in (1.0, 0.7):
+        head = uh.attention_from_linear_rnn(np.array([1.0, decay]))
+        assert uh.can(head, "min_gru").answer == "open"
+    # Zero over zero is no error.
+    zero = uh.LinearAttention(*np.zeros((3, 2, 2)))
+    assert [uh.can(zero, name).error for name in ("kda", "min_gru_2")] == [0, 0]
     turning = example_of("dense_gated_rnn")
     rotation = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 0.5]])
     turned = uh.DenseGatedRNN(**{**vars(turning), "A": rotation})
