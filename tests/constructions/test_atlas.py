@@ -9,6 +9,7 @@ from refusals import refused
 import underhood as uh
 from underhood.constructions import TARGETS
 from underhood.constructions.atlas import ATLAS_SOURCES, THEOREMS, atlas_targets
+from underhood.constructions.atlas.adversaries import closest_error
 from underhood.constructions.atlas.facts import FACTS, facts_of
 from underhood.constructions.atlas.min_gru_pair import pair_error
 from underhood.constructions.atlas.sources import (
@@ -23,6 +24,7 @@ from underhood.constructions.atlas.witnesses import (
     compare_scales,
     degree_combination,
     growth_exponent,
+    swap_combination,
 )
 
 # Pairs that `compile` does not build although they are exact or a limit.
@@ -90,6 +92,13 @@ def test_fitted_weights_do_not_break_a_theorem_of_closure(source, target):
     assert answer.answer == "impossible" and gap.theorem == answer.theorem
     assert gap.target_value < 1e-12 < 1e-3 < gap.source_value
     assert gap.gap > 1e-3
+
+
+def test_weights_fitted_to_the_witness_come_to_the_bound_and_not_below():
+    """What theorem S says that every minGRU is off by is what the best of them is off by."""
+    attention = example_of("attention")
+    error, bound = closest_error("min_gru", attention, swap_combination(attention.d_in))
+    assert (1 - 1e-9) * bound < error < 1.05 * bound
 
 
 @pytest.mark.parametrize("target", ["retnet"])

@@ -4,7 +4,7 @@ The token [x;1] enters, so that biases and constant gates are possible everywher
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from underhood.constructions.atlas.sources import (
     run_source,
     wide,
 )
+from underhood.constructions.atlas.witnesses import Combination
 from underhood.constructions.sources.gated_rnn import append_constant
 from underhood.layers import (
     GLA,
@@ -47,6 +48,8 @@ from underhood.layers import (
 )
 
 FIT_STEPS, FIT_RATE, FIT_BATCH, FIT_LENGTH = 120, 0.03, 16, 6
+# Steps of the fit to a witness's own sequences, and how sharply it looks at the worst of them.
+CLOSEST_STEPS, SHARPNESS_OF_WORST = 3000, 50.0
 HEADS = {"heads": 2, "d_k": 3, "d_v": 3}
 Make = Callable[[int, int, PRNGKeyArray], Layer]
 
@@ -159,3 +162,46 @@ def fit_layers(network: Stack, xs: Array, ys: Array) -> tuple[Stack, Array]:
     outputs = jax.vmap(Stack(network.embed, layers, None))(xs)
     error = jnp.max(jnp.abs(outputs - ys)) / jnp.max(jnp.abs(ys))
     return Stack(network.embed, layers, None), error
+
+
+def closest_error(
+    target: str, given: AnySource, combination: Combination, seed: int = 0
+) -> tuple[float, float]:
+    """Fit weights to a witness's sequences alone; return the largest error, and its lower bound.
+
+    Both are relative to the source's largest output, at the last token.
+    """
+    ys = run_source(given, combination.sequences)[:, -1]
+    largest = float(np.max(np.linalg.norm(ys, axis=1)))
+    with jax.enable_x64(True):
+        made = MAKERS[target](given.d_in + 1, ys.shape[-1], jax.random.key(seed))
+        start = Stack(append_constant(given.d_in), [wide(made)], None)
+        xs = jnp.asarray(combination.sequences)
+        error = float(fit_worst(start, xs, jnp.asarray(ys / largest)))
+    return error, combination.least_error(partial(run_source, given))
+
+
+@quick_jit
+def fit_worst(network: Stack, xs: Array, ys: Array) -> Array:
+    """Take steps of Adam on the largest error of the last token, and return it."""
+    import optax
+
+    optimiser = optax.adam(optax.cosine_decay_schedule(FIT_RATE, CLOSEST_STEPS))
+
+    def errors(layers: tuple[Layer, ...]) -> Array:
+        last = jax.vmap(Stack(network.embed, layers, None))(xs)[:, -1]
+        return jnp.linalg.norm(last - ys, axis=1)
+
+    def loss(layers: tuple[Layer, ...]) -> Array:
+        off = errors(layers)
+        worst = jax.nn.logsumexp(SHARPNESS_OF_WORST * off) / SHARPNESS_OF_WORST
+        return worst + jnp.mean(off**2)
+
+    def advance(state: tuple, _: None) -> tuple[tuple, None]:
+        layers, memory = state
+        updates, memory = optimiser.update(jax.grad(loss)(layers), memory)
+        return (optax.apply_updates(layers, updates), memory), None
+
+    start = (network.layers, optimiser.init(network.layers))
+    (layers, _), _ = jax.lax.scan(advance, start, None, length=CLOSEST_STEPS)
+    return jnp.max(errors(layers))
