@@ -368,15 +368,24 @@ def test_inspect_shows_attention_maps_of_a_layer(folder, capsys) -> None:
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
         shown(capsys, *given, "--output", f"maps.{kind}")
         assert Path(f"maps.{kind}").read_bytes().startswith(start)
-    for words, line in {
+    Path("empty.txt").write_text("\n")
+    Path("commas.txt").write_text("1,2,3\n")
+    for words, reason in {
         "--map --output maps.png": "exists; add --force",
         "--map --output maps.bmp": "must end in .pdf, .svg, .png",
         "--map --layer 2": "--layer is 2, and this LinearAttention is no stack",
-        "--map --length 0": "--length is 0; give a number",
-        "--output other.png": "belong to --map",
+        "--map --length 0": "--length is 0; give a whole number from 1 to 1024",
+        "--map --seed -1": "--seed is -1; give a whole number from 0",
+        "--map --json --output other.png": "leave one of them out",
+        "--map --tokens absent.txt": "cannot use absent.txt: No such file",
+        "--map --tokens empty.txt": "empty.txt holds no tokens; give 3 numbers a line",
+        "--map --tokens commas.txt": "could not convert … give 3 numbers a line",
+        "--output other.png": "--output belongs to --map",
+        "--layer 1 --length 3": "--length and --layer belong to --map",
     }.items():
         assert main(["inspect", "good.safetensors", *words.split()]) == 2
-        assert line in capsys.readouterr().err
+        (line,) = capsys.readouterr().err.splitlines()
+        assert all(part in line for part in reason.split(" … ")), line
     np.savetxt("short.txt", xs[:, :2])
     assert main([*given[:-1], "short.txt"]) == 2
     assert "short.txt has 2 numbers a line; give 3" in capsys.readouterr().err

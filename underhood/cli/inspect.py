@@ -9,7 +9,8 @@ import numpy as np
 import tyro
 
 from underhood.cli.arguments import Maybe, check_writable
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, refuse
+from underhood.common.numbers import whole_problems
 
 if TYPE_CHECKING:
     from underhood.analysis import AttentionMap
@@ -49,8 +50,7 @@ class Inspect:
         from underhood.cli.printing import fact_rows, show
         from underhood.layers import files
 
-        if not self.map and (self.output or self.tokens):
-            raise BadInput("--output and --tokens belong to --map; add it.")
+        self.check()
         contents = read_weights_of_any_kind(self.file)
         layer, facts = contents.layer, files.layer_facts(contents)
         if self.map:
@@ -64,6 +64,21 @@ class Inspect:
         tables = (files.array_rows(layer), files.role_rows(contents.roles))
         show(fact_rows(facts), *tables, matrices=drawn if self.pictures else [])
         return 0
+
+    def check(self) -> None:
+        """Refuse options that do not go together, and numbers out of range."""
+        of_maps = ("tokens", "length", "seed", "layer", "output")
+        given = [f"--{name}" for name in of_maps if getattr(self, name) != getattr(Inspect, name)]
+        if given and not self.map:
+            belong = "belongs" if len(given) == 1 else "belong"
+            raise BadInput(f"{' and '.join(given)} {belong} to --map; add it.")
+        if self.json and self.output:
+            raise BadInput(
+                "--json prints the maps, and --output draws them; leave one of them out."
+            )
+        problems = whole_problems(most=1024, **{"--length": self.length})
+        problems += whole_problems(least=0, most=2**32 - 1, **{"--seed": self.seed})
+        refuse(problems, about="inspect")
 
     def show_map(self, layer: "Layer") -> int:
         """Print the maps, or write a picture of them."""
@@ -94,17 +109,21 @@ class Inspect:
     def sequence(self, d_in: int) -> np.ndarray:
         """Return the tokens of the file, or random ones."""
         if self.tokens is None:
-            if not 1 <= self.length <= 1024:
-                raise BadInput(f"--length is {self.length}; give a number from 1 to 1024.")
             return np.random.default_rng(self.seed).normal(size=(self.length, d_in))
+        wanted = f"{d_in} number{'s' * (d_in != 1)} a line, parted by spaces"
         try:
-            tokens = np.loadtxt(self.tokens, delimiter=None, ndmin=2)
+            lines = self.tokens.read_text(encoding="utf-8").splitlines()
+            rows = [[float(word) for word in line.split()] for line in lines if line.strip()]
         except ValueError as error:
-            raise BadInput(f"{self.tokens} holds no rows of numbers: {error}") from None
-        if not tokens.size or tokens.shape[1] != d_in:
-            wanted = f"{d_in} number{'s' * (d_in != 1)} a line"
-            raise BadInput(f"{self.tokens} has {tokens.shape[1]} numbers a line; give {wanted}.")
-        return tokens
+            raise BadInput(
+                f"{self.tokens} holds no rows of numbers: {error}; give {wanted}."
+            ) from None
+        if not rows:
+            raise BadInput(f"{self.tokens} holds no tokens; give {wanted}.")
+        unfit = next((row for row in rows if len(row) != d_in), None)
+        if unfit is not None:
+            raise BadInput(f"{self.tokens} has {len(unfit)} numbers a line; give {wanted}.")
+        return np.array(rows)
 
 
 def read_weights_of_any_kind(path: Path) -> "Contents":
