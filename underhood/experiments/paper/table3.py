@@ -23,7 +23,7 @@ ERROR_LIMIT = 1e-9
 LENGTHS = (32, 256)
 RULE = f"layers with error ≤ {ERROR_LIMIT:g}, T = {' and '.join(map(str, LENGTHS))}"
 IMPOSSIBLE = "–"
-COLUMNS = ("gated RNN", "attention")
+TABLE3_COLUMNS = ("gated RNN", "attention")
 # Sizes between which parameters are seen to grow.
 GROWTH = (16, 32)
 
@@ -32,11 +32,11 @@ GROWTH = (16, 32)
 class TableRow:
     """A row of the table.
 
-    paper       the paper's two entries, in the order of COLUMNS
+    paper       the paper's two entries, in the order of TABLE3_COLUMNS
     target      what it is compiled into
     activation  asked of `compile`
     layers      asked of `compile` for attention
-    fewer       what is known of fewer layers, in the order of COLUMNS
+    fewer       what is known of fewer layers, in the order of TABLE3_COLUMNS
     """
 
     network: str
@@ -70,7 +70,7 @@ def reproduce_table3(setting: Setting) -> Outcome:
     count = len(sources[0])
     numbers, rows, notes = [], [], []
     for row, column in setting.over([(row, column) for row in TABLE3 for column in (0, 1)]):
-        implements, paper, ours = COLUMNS[column], row.paper[column], IMPOSSIBLE
+        implements, paper, ours = TABLE3_COLUMNS[column], row.paper[column], IMPOSSIBLE
         try:
             layers, activation = row.layers if column else None, row.activation
             built = [
