@@ -16,6 +16,7 @@ from underhood.common.errors import BadInput
 from underhood.experiments.registry import EXPERIMENTS, SCALES, Experiment, at_scale
 from underhood.experiments.running import outcomes, rules, runner
 from underhood.experiments.running.outcomes import Outcome
+from underhood.experiments.running.setting import Setting
 
 KEYS = {"experiment", "scale", "verdict", "numbers", "provenance"}
 
@@ -50,7 +51,7 @@ def outcome(value: float) -> Outcome:
 # user would, so that experiments find each other's runs.
 def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
     assert main(["reproduce", "all", "--scale", "smoke", "--out", str(tmp_path)]) == 0
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     for name in at_scale("smoke"):
         result = json.loads((tmp_path / name / "result.json").read_text())
         assert result.keys() >= KEYS
@@ -59,7 +60,7 @@ def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
             assert number.keys() == {"name", "value", "paper", "rule", "verdict", "seeds", "whose"}
         expected = {"commit", "source", "versions", "device", "seeds", "asked", "steps", "seconds"}
         assert result["provenance"].keys() == {*expected, "training"}
-        assert name in said.out and f"{name}: runs" in said.err
+        assert name in printed.out and f"{name}: runs" in printed.err
         for kind in ("pdf", "svg", "png"):
             assert (tmp_path / name / f"figure.{kind}").stat().st_size > 5_000
         if result["arrays"]:
@@ -68,6 +69,14 @@ def test_all_experiments_run_and_write_their_results(tmp_path, capsys) -> None:
     # table1 and figure2 share a run, and so do figure6 and figures 4a and 4b.
     runs = {path.name for path in (tmp_path / "runs").iterdir()}
     assert "teacher_student_smoke" in runs and not any("figure6" in name for name in runs)
+    # What experiments say they train is what they train, beside the short runs that follow.
+    setting = Setting("smoke", None, tmp_path, lambda done, total: None)
+    said = {
+        setting.run_folder(run).name
+        for name in at_scale("smoke")
+        for run in EXPERIMENTS[name].studies(setting)
+    }
+    assert said == {run for run in runs if not run.startswith("fine_tuned")}
     page = (tmp_path / "report.html").read_text()
     assert "No figure" not in page and "It was not run" not in page
     # Of figures 4a and 4b alone, without the runs, figure6 is the same.

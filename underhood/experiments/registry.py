@@ -5,6 +5,7 @@ Its claim is a record in `results/claims.toml`, its figure a line in `report/fig
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from underhood.common.errors import BadInput
 from underhood.experiments.beyond import (
@@ -28,16 +29,26 @@ from underhood.experiments.paper import (
     table2,
     table3,
 )
+from underhood.experiments.protocols import students
+from underhood.experiments.protocols.students import Studies
 from underhood.experiments.running import Outcome, Setting
 from underhood.results.claims import CLAIMS
 
 SCALES = ("smoke", "quick", "paper")
 
 
+def no_studies(setting: Setting) -> Studies:
+    """Return nothing: for experiments that keep no runs."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A claim, the function that tests it, and its budget of seconds by scale.
 
+    studies  returns what the experiment trains, by the names of its runs. Short runs that depend on
+             what was found, such as fine-tuning, are not among them
+    judged   seconds of the budget at paper scale that are not training: analysis, short runs
     by_name  whether it runs only if its name is given, and not with `reproduce all`
 
     Budgets are for two cores at smoke and quick scale, and for one H200 at paper scale. A run that
@@ -47,7 +58,16 @@ class Experiment:
     claim: str
     run: Callable[[Setting], Outcome]
     budget: dict[str, int]
+    studies: Callable[[Setting], Studies] = no_studies
+    judged: int = 0
     by_name: bool = False
+
+    def judging(self, scale: str) -> float:
+        """Return the seconds of the budget that are not training; a fifth if it is not known."""
+        budget = self.budget.get(scale, 0)
+        if self.studies is no_studies:
+            return budget
+        return min(self.judged, budget) if scale == "paper" else budget / 5
 
 
 SENTENCES = {claim.name: claim.sentence for claim in CLAIMS}
@@ -58,30 +78,48 @@ def budget_of(*seconds: int | None) -> dict[str, int]:
     return {scale: budget for scale, budget in budgets if budget is not None}
 
 
+# The function, seconds at smoke, quick and paper scale, and of experiments that train, what they
+# train and how long judging it takes at paper scale. docs/howto/reproduce.md says where the seconds
+# at paper scale come from.
+Entry = tuple[Callable[[Setting], Outcome], int | None, int | None, int | None]
+Training = tuple[Callable[[Setting], Studies], int]
+TRAINING: dict[str, Training] = {
+    "table1": (students.teacher_studies, 80),
+    "figure2": (students.teacher_studies, 390),
+    **{name: (partial(figure3.studies_of, name), 20) for name in figure3.PLANS},
+    "figure4a": (lambda setting: figure4.plan_figure4a(setting.scale).studies(setting), 15),
+    "figure4b": (lambda setting: figure4.plan_figure4b(setting.scale).studies(setting), 20),
+    "figure6": (figure6.studies_of_figure6, 5),
+    "table2": (students.regression_studies, 30),
+    "recall_gated": (partial(students.recall_studies, side=False), 170),
+    "recall_side": (partial(students.recall_studies, side=True), 190),
+    "weight_decay": (weight_decay.studies_of_weight_decay, 30),
+}
+REGISTRY: dict[str, Entry] = {
+    "table1": (table1.reproduce_table1, 10, 110, 460),
+    "figure2": (figure2.reproduce_figure2, 5, 10, 390),
+    "figure3a": (figure3.reproduce_figure3a, 10, 55, 810),
+    "figure3b": (figure3.reproduce_figure3b, 10, 30, 990),
+    "figure3c": (figure3.reproduce_figure3c, 10, 60, 140),
+    "figure4a": (figure4.reproduce_figure4a, 40, 120, 5070),
+    "figure4b": (figure4.reproduce_figure4b, 30, 165, 1280),
+    "figure6": (figure6.reproduce_figure6, 5, 5, 7870),
+    "table2": (table2.reproduce_table2, 10, 60, 80),
+    "table3": (table3.reproduce_table3, 10, 20, 40),
+    "lstm_weights": (lstm_weights.reproduce_lstm_weights, 5, 10, 20),
+    "reverse": (reverse.reproduce_reverse, 5, 5, 10),
+    "optimal_step": (optimal_step.reproduce_optimal_step, 5, 10, 30),
+    "recall_gated": (recall_gated.reproduce_recall_gated, 10, 30, 300),
+    "recall_side": (recall_side.reproduce_recall_side, 10, 30, 310),
+    "identifiability": (identifiability.reproduce_identifiability, 10, 90, 2400),
+    "recall_memory": (recall_memory.reproduce_recall_memory, 10, 100, 900),
+    "atlas": (atlas.reproduce_atlas, 15, 120, 300),
+    "weight_decay": (weight_decay.reproduce_weight_decay, None, None, 720),
+    "architectures2026": (architectures2026.reproduce_architectures2026, 40, 3600, None),
+}
 EXPERIMENTS: dict[str, Experiment] = {
-    name: Experiment(SENTENCES[name], run, budget_of(*seconds))
-    for name, run, *seconds in (
-        ("table1", table1.reproduce_table1, 10, 110, 1100),
-        ("figure2", figure2.reproduce_figure2, 5, 10, 200),
-        ("figure3a", figure3.reproduce_figure3a, 10, 55, 700),
-        ("figure3b", figure3.reproduce_figure3b, 10, 30, 1100),
-        ("figure3c", figure3.reproduce_figure3c, 10, 60, 160),
-        ("figure4a", figure4.reproduce_figure4a, 40, 120, 3700),
-        ("figure4b", figure4.reproduce_figure4b, 30, 165, 2400),
-        ("figure6", figure6.reproduce_figure6, 5, 5, 60),
-        ("table2", table2.reproduce_table2, 10, 60, 120),
-        ("table3", table3.reproduce_table3, 10, 20, 40),
-        ("lstm_weights", lstm_weights.reproduce_lstm_weights, 5, 10, 20),
-        ("reverse", reverse.reproduce_reverse, 5, 5, 10),
-        ("optimal_step", optimal_step.reproduce_optimal_step, 5, 10, 30),
-        ("recall_gated", recall_gated.reproduce_recall_gated, 10, 30, 60),
-        ("recall_side", recall_side.reproduce_recall_side, 10, 30, 60),
-        ("identifiability", identifiability.reproduce_identifiability, 10, 90, 2400),
-        ("recall_memory", recall_memory.reproduce_recall_memory, 10, 100, 900),
-        ("atlas", atlas.reproduce_atlas, 15, 120, 300),
-        ("weight_decay", weight_decay.reproduce_weight_decay, None, None, 900),
-        ("architectures2026", architectures2026.reproduce_architectures2026, 40, 3600, None),
-    )
+    name: Experiment(SENTENCES[name], run, budget_of(*seconds), *TRAINING.get(name, ()))
+    for name, (run, *seconds) in REGISTRY.items()
 }
 # Experiments that take longer than three minutes at quick scale run only by name.
 EXPERIMENTS["architectures2026"] = replace(EXPERIMENTS["architectures2026"], by_name=True)

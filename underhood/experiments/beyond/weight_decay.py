@@ -18,10 +18,12 @@ from underhood.experiments.protocols.students import (
     TEACHER_KEYS,
     TEACHER_STUDENT,
     ZERO,
+    Studies,
     arrays_of,
     column,
     neuron_counts,
     teacher_students,
+    teacher_studies,
 )
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import equal, median_at_least, median_at_most, ours
@@ -65,6 +67,13 @@ def plan_studies(seeds: int = SEEDS) -> Mapping[str, Study]:
         WEAKER: study(quarter, seeds),
         OTHER_TEACHERS: study(protocol.recipe, 1, teacher=others),
     }
+
+
+def studies_of_weight_decay(setting: Setting) -> Studies:
+    """Return the students of Table 1 and those beside them, by the names of the runs."""
+    beside = plan_studies(setting.count(SEEDS))
+    names = {RUN_NAMES[group]: study for group, study in beside.items()}
+    return teacher_studies(setting) | names
 
 
 def reproduce_weight_decay(setting: Setting) -> Outcome:

@@ -17,6 +17,7 @@ import jax
 
 from underhood.experiments.protocols.sizes import SizePlan, reproduce_sizes
 from underhood.experiments.running import Outcome, Setting
+from underhood.sweeps.study import Study
 from underhood.tasks import InContextRegression, TeacherStudent
 from underhood.training import Recipe
 
@@ -73,6 +74,12 @@ PLANS: dict[str, Callable[[str], SizePlan]] = {
     "figure3b": partial(plan_teacher, FIGURE3B),
     "figure3c": plan_figure3c,
 }
+
+
+def studies_of(name: str, setting: Setting) -> dict[str, Study]:
+    """Return what a panel trains, by the names of the runs."""
+    plan = PLANS[name](setting.scale)
+    return plan.every_study(name, setting.count(plan.seeds))
 
 
 def reproduce_figure3(name: str, setting: Setting) -> Outcome:

@@ -28,6 +28,7 @@ from underhood.experiments.running.rules import judged, ordered, ours
 from underhood.results.architectures import GATED, LRU_IN_OUT, LRU_MLP, LRU_PLAIN
 from underhood.results.files import SHOWN, Number
 from underhood.results.verdicts import NOT_JUDGED
+from underhood.sweeps.study import Study
 from underhood.training import Recipe
 
 EQUAL_PARAMETERS = 1.5
@@ -58,6 +59,11 @@ def plans_figure6(scale: str) -> dict[str, ComparisonPlan]:
         )
         for name, plan in plans.items()
     }
+
+
+def studies_of_figure6(setting: Setting) -> dict[str, Study]:
+    plans = plans_figure6(setting.scale).values()
+    return {name: study for plan in plans for name, study in plan.studies(setting).items()}
 
 
 def reproduce_figure6(setting: Setting) -> Outcome:

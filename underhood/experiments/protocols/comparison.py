@@ -49,7 +49,7 @@ PAPER_PROTOCOL = (
     "above twice its lowest value: {broke}."
 )
 
-COLUMNS = tuple(field.name for field in fields(TrainedStudent))
+STUDENT_COLUMNS = tuple(field.name for field in fields(TrainedStudent))
 # Students that differ in their seed only.
 SeedGroup = list[TrainedStudent]
 
@@ -117,7 +117,9 @@ class Comparison:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return arrays with an entry per student; architectures are counted in their order."""
-        table = {name: [getattr(student, name) for student in self.students] for name in COLUMNS}
+        table = {
+            name: [getattr(student, name) for student in self.students] for name in STUDENT_COLUMNS
+        }
         table["architecture"] = list(map(ARCHITECTURE_NAMES.index, table["architecture"]))
         # The loss None becomes NaN.
         floats = ("rate", "training", "loss", "validation")
@@ -238,7 +240,7 @@ def fitting(plan: ComparisonPlan, setting: Setting) -> Comparison:
     seeds, training = setting.count(plan.seeds), origin.get("training")
     try:
         arrays = read_tensors(folder / ARRAYS).arrays
-        students = students_in({name: arrays[plan.prefix + name] for name in COLUMNS})
+        students = students_in({name: arrays[plan.prefix + name] for name in STUDENT_COLUMNS})
         identities = [(s.architecture, s.depth, s.width, s.seed) for s in students]
         rates = {student.rate for student in students}
     except (OSError, LookupError, TypeError, ValueError):
@@ -279,7 +281,7 @@ def planned_students(plan: ComparisonPlan, seeds: int) -> list[tuple[str, int, i
 
 
 def students_in(columns: dict[str, np.ndarray]) -> tuple[TrainedStudent, ...]:
-    lists = [columns[name].tolist() for name in COLUMNS]
+    lists = [columns[name].tolist() for name in STUDENT_COLUMNS]
     return tuple(
         TrainedStudent(ARCHITECTURE_NAMES[place], *rest[:-3], *map(finite_or_none, rest[-3:]))
         for place, *rest in zip(*lists, strict=True)

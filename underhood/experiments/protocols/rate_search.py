@@ -80,6 +80,29 @@ class ComparisonPlan:
         students, axes = {"student": make_student}, {"learning_rate": rates}
         return Study(self.task, students, self.recipe, (width,), seeds, axes, self.key)
 
+    def search_study(self, make_student: StudentMaker, width: int) -> Study:
+        """Return what is trained to choose the rate of one size: one student for each rate."""
+        search = replace(self, recipe=self.recipe.first(self.search_steps), key=self.key + 1)
+        return search.study(make_student, width, 1, self.rates)
+
+    def run_name(self, architecture: Architecture, depth: int, width: int) -> str:
+        return f"{self.name}_{slug(architecture.name)}_{depth}_{width}"
+
+    def studies(self, setting: Setting) -> dict[str, Study]:
+        """Return what is trained if no student breaks, by the names of the runs.
+
+        Of a size whose rate is searched, the run is there at the smallest rate.
+        """
+        studies = {}
+        for architecture, depth, width in self.sizes():
+            name = self.run_name(architecture, depth, width)
+            student = architecture.make(self.task, depth)
+            if len(self.rates) > 1:
+                studies[f"{name}_rates"] = self.search_study(student, width)
+            seeds = setting.count(self.seeds)
+            studies[name] = self.study(student, width, seeds, self.rates[:1])
+        return studies
+
 
 def train_size(
     plan: ComparisonPlan, architecture: Architecture, depth: int, width: int, setting: Setting
@@ -89,7 +112,7 @@ def train_size(
     A run per width: nothing is padded, each resumes by itself, and several can share an
     accelerator, in processes of their own.
     """
-    name = f"{plan.name}_{slug(architecture.name)}_{depth}_{width}"
+    name = plan.run_name(architecture, depth, width)
     student, seeds = architecture.make(plan.task, depth), setting.count(plan.seeds)
     chosen = search_rate(name, student, width, plan, setting.part(0, 0.25))
     broke_at: list[float] = []
@@ -107,8 +130,7 @@ def search_rate(
 ) -> float:
     if len(plan.rates) == 1:
         return plan.rates[0]
-    search = replace(plan, recipe=plan.recipe.first(plan.search_steps), key=plan.key + 1)
-    run = setting.train(f"{name}_rates", search.study(make_student, width, 1, plan.rates))
+    run = setting.train(f"{name}_rates", plan.search_study(make_student, width))
     # A student that diverged has no loss. Of two rates with equal losses the smaller is taken.
     losses, rates = column(run.rows, "loss"), column(run.rows, "learning_rate")
     return min(zip(losses, rates, strict=True))[1]

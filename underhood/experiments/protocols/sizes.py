@@ -79,6 +79,11 @@ class SizePlan:
             for run, widths in parts.items()
         }
 
+    def every_study(self, name: str, seeds: int) -> dict[str, Study]:
+        """Return the same, and last the students with weight decay, if there are any."""
+        studies = self.studies(name, seeds)
+        return studies | {f"{name}_decayed": self.decayed_study()} if self.decayed else studies
+
     def decayed_study(self) -> Study:
         """Return the students with weight decay as in Section 4.1 of the paper, ENOUGH seeds."""
         student = {"student": sized_student(self.task, self.sizes)}
@@ -99,9 +104,7 @@ def sized_student(task: Task, sizes: tuple[tuple[int, int], ...]) -> Callable[..
 
 def reproduce_sizes(name: str, plan: SizePlan, setting: Setting) -> Outcome:
     seeds = setting.count(plan.seeds)
-    studies = plan.studies(name, seeds)
-    if plan.decayed:
-        studies[f"{name}_decayed"] = plan.decayed_study()
+    studies = plan.every_study(name, seeds)
     parts = [
         (len(study.widths), partial(Setting.train, name=run, study=study))
         for run, study in studies.items()

@@ -50,6 +50,8 @@ class Students(Generic[SomeTask]):
         return replace(outcome, seeds=seeds, steps=self.steps, arrays=arrays, runs=runs)
 
 
+# Runs by name, and what they train.
+Studies = dict[str, Study]
 # Students by the format of their sequence.
 RecallFormats = dict[str, Students[AssociativeRecall]]
 
@@ -122,12 +124,41 @@ TEACHER_KEYS = (500, 501)
 REGRESSION_KEY, RECALL_GATED_KEY, RECALL_SIDE_KEY = 21, 503, 504
 
 
-def teacher_students(setting: Setting) -> Students[TeacherStudent]:
-    """Return the students of table1 and figure2."""
-    protocol = TEACHER_STUDENT[setting.scale]
+@dataclass(frozen=True)
+class StudentPlan(Generic[SomeTask]):
+    """Students that are to be trained, as a run of this name."""
+
+    name: str
+    task: SomeTask
+    student: StudentMaker
+    protocol: Protocol
+    key: int
+
+    def studies(self, setting: Setting) -> Studies:
+        protocol, student = self.protocol, {"student": self.student}
+        seeds = setting.count(protocol.seeds)
+        study = Study(self.task, student, protocol.recipe, protocol.widths, seeds, key=self.key)
+        return {self.name: study}
+
+    def train(self, setting: Setting) -> Students[SomeTask]:
+        run = setting.train(self.name, self.studies(setting)[self.name])
+        recipe = self.protocol.recipe
+        return Students(self.task, run, recipe.steps, self.student, self.key, decay_words(recipe))
+
+
+def plan_teacher_students(scale: str) -> StudentPlan[TeacherStudent]:
+    """Plan the students of table1 and figure2."""
+    protocol = TEACHER_STUDENT[scale]
     task = TeacherStudent.random(protocol.d, key=jax.random.key(TEACHER_KEYS[0]))
-    student = gated_student(task)
-    return train_students("teacher_student", task, student, protocol, TEACHER_KEYS[1], setting)
+    return StudentPlan("teacher_student", task, gated_student(task), protocol, TEACHER_KEYS[1])
+
+
+def teacher_studies(setting: Setting) -> Studies:
+    return plan_teacher_students(setting.scale).studies(setting)
+
+
+def teacher_students(setting: Setting) -> Students[TeacherStudent]:
+    return plan_teacher_students(setting.scale).train(setting)
 
 
 def fine_tuned(name: str, network: GatedRNN, task: TeacherStudent, setting: Setting) -> GatedRNN:
@@ -143,20 +174,25 @@ def fine_tuned(name: str, network: GatedRNN, task: TeacherStudent, setting: Sett
     return tuned
 
 
+def plan_regression(scale: str) -> StudentPlan[InContextRegression]:
+    task = InContextRegression(mirrored=scale != "paper")
+    return StudentPlan("regression", task, gated_student(task), REGRESSION[scale], REGRESSION_KEY)
+
+
+def regression_studies(setting: Setting) -> Studies:
+    return plan_regression(setting.scale).studies(setting)
+
+
 def regression_students(setting: Setting) -> Students[InContextRegression]:
-    task = InContextRegression(mirrored=setting.scale != "paper")
-    student, protocol = gated_student(task), REGRESSION[setting.scale]
-    return train_students("regression", task, student, protocol, REGRESSION_KEY, setting)
+    return plan_regression(setting.scale).train(setting)
 
 
-def recall_students(
-    setting: Setting, *, side: bool, between: bool = False
-) -> Students[AssociativeRecall]:
-    """Return the students of a recall experiment.
+def plan_recall(scale: str, *, side: bool, between: bool = False) -> StudentPlan[AssociativeRecall]:
+    """Plan the students of a recall experiment.
 
     between  with tokens [y, x] between the pairs, the other reading of the paper's sequence
     """
-    protocol, task = RECALL[setting.scale], AssociativeRecall(between_tokens=between)
+    task = AssociativeRecall(between_tokens=between)
 
     def side_gated(width: int, *, key: PRNGKeyArray) -> SideGatedRNN:
         return SideGatedRNN.init(d_in=task.d_in, hidden=width, d_out=task.d_out, key=key)
@@ -164,30 +200,30 @@ def recall_students(
     student = side_gated if side else gated_student(task)
     name, key = ("recall_side", RECALL_SIDE_KEY) if side else ("recall_gated", RECALL_GATED_KEY)
     name += "_between" if between else ""
-    return train_students(name, task, student, protocol, key, setting)
+    return StudentPlan(name, task, student, RECALL[scale], key)
 
 
-def recall_formats(setting: Setting, *, side: bool) -> RecallFormats:
-    """Return the students of a recall experiment by the format of their sequence.
+def plan_recall_formats(scale: str, *, side: bool) -> dict[str, StudentPlan[AssociativeRecall]]:
+    """Plan the students of a recall experiment by the format of their sequence.
 
     Pairs come first. The other reading of the paper's sequence is trained at paper scale only.
     """
-    names = ("pairs", "in-between tokens") if setting.scale == "paper" else ("pairs",)
+    names = ("pairs", "in-between tokens") if scale == "paper" else ("pairs",)
     return {
-        name: recall_students(
-            setting.part(place / len(names), (place + 1) / len(names)), side=side, between=place > 0
-        )
-        for place, name in enumerate(names)
+        name: plan_recall(scale, side=side, between=place > 0) for place, name in enumerate(names)
     }
 
 
-def train_students(
-    name: str, task: SomeTask, student: StudentMaker, protocol: Protocol, key: int, setting: Setting
-) -> Students[SomeTask]:
-    seeds, recipe = setting.count(protocol.seeds), protocol.recipe
-    study = Study(task, {"student": student}, recipe, protocol.widths, seeds, key=key)
-    run = setting.train(name, study)
-    return Students(task, run, recipe.steps, student, key, decay_words(recipe))
+def recall_studies(setting: Setting, *, side: bool) -> Studies:
+    plans = plan_recall_formats(setting.scale, side=side).values()
+    return {name: study for plan in plans for name, study in plan.studies(setting).items()}
+
+
+def recall_formats(setting: Setting, *, side: bool) -> RecallFormats:
+    """Return the students of a recall experiment by the format of their sequence."""
+    plans = plan_recall_formats(setting.scale, side=side)
+    trained = setting.each([(1.0, plan.train) for plan in plans.values()])
+    return dict(zip(plans, trained, strict=True))
 
 
 def decay_words(recipe: Recipe) -> str:
