@@ -6,7 +6,8 @@ WORKERS ?= 2
 SCALE   ?= quick
 OUT     ?= results/$(SCALE)
 ENGINE  ?= local
-ON      := $(if $(filter local,$(ENGINE)),,--workers $(WORKERS))
+ON      := $(if $(filter local stored,$(ENGINE)),,--workers $(WORKERS))
+STOP    := $(if $(STOP_AFTER),--stop-after $(STOP_AFTER))
 
 BIN        := .venv/bin
 READY      := .venv/.ready
@@ -23,7 +24,7 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo "Settings: PYTHON=$(PYTHON) (makes .venv), WORKERS=$(WORKERS), SCALE=$(SCALE), OUT=$(OUT),"
-	@echo "          ENGINE=$(ENGINE) (local, processes or dask)"
+	@echo "          ENGINE=$(ENGINE) (local, processes, dask or stored), STOP_AFTER= (such as 50m)"
 
 setup: $(READY)  ## make .venv and install the pinned packages
 	@echo "setup: .venv is ready, $$($(BIN)/python --version)"
@@ -61,7 +62,7 @@ chaos: $(READY)  ## the tests that freeze and kill processes for longer than mak
 
 reproduce: $(READY)  ## redo the paper's results at SCALE (smoke, quick, paper) into OUT
 	@echo "reproduce: all results at scale $(SCALE), into $(OUT), by the engine $(ENGINE)"
-	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT) --resume --engine $(ENGINE) $(ON)
+	@$(BIN)/underhood reproduce all --scale $(SCALE) --out $(OUT) --resume --engine $(ENGINE) $(ON) $(STOP)
 
 # Both are looked at, also if the first differs.
 verify: $(READY)  ## compute the numbers in results/ again from the stored students, and compare

@@ -37,7 +37,7 @@ def smoke(tmp_path_factory) -> Path:
     # Students that are only compared with themselves may be trained by slow programs.
     jax.config.update("jax_disable_most_optimizations", True)
     try:
-        assert len(run_all(list(NAMES), "smoke", None, folder)) == len(NAMES)
+        assert len(run_all(list(NAMES), "smoke", None, folder).results) == len(NAMES)
     finally:
         jax.config.update("jax_disable_most_optimizations", False)
     # What is not kept in the repository.

@@ -124,7 +124,7 @@ def test_experiments_on_workers_give_the_same_results(tmp_path) -> None:
     options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300}
     done = subprocess.run(command, **options)
     assert done.returncode == 0 and "2 of 2 experiments" in done.stdout, done.stderr
-    (expected,) = run_all(["figure3b"], "smoke", None, tmp_path / "here")
+    (expected,) = run_all(["figure3b"], "smoke", None, tmp_path / "here").results
     result = json.loads((tmp_path / "there" / "figure3b" / "result.json").read_text())
     assert result["verdict"] == expected["verdict"]
     for number, local in zip(result["numbers"], expected["numbers"], strict=True):
@@ -134,13 +134,13 @@ def test_experiments_on_workers_give_the_same_results(tmp_path) -> None:
         assert row["median"] == pytest.approx(other["median"], rel=1e-4)
     # What workers have trained is a run like any other: the local engine reads it.
     again = run_all(["figure3b"], "smoke", None, tmp_path / "there")
-    assert again[0]["numbers"] == result["numbers"]
+    assert again.results[0]["numbers"] == result["numbers"]
 
 
 class Broken:
     """An engine that cannot train."""
 
-    workers, memory, concurrent = 1, None, True
+    workers, memory, concurrent, deadline = 1, None, True, None
 
     def run(self, study, units, store, tell):
         for unit in units:
@@ -152,7 +152,7 @@ class Broken:
 
 def test_an_experiment_whose_units_fail_does_not_stop_the_others(tmp_path, capsys) -> None:
     names = ["figure3b", "figure3c"]
-    assert run_all(names, "smoke", None, tmp_path, engine=Broken()) == []
+    assert run_all(names, "smoke", None, tmp_path, engine=Broken()).results == []
     said = capsys.readouterr().err
     for name in names:
         assert f"{name} failed" in said

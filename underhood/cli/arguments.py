@@ -18,6 +18,7 @@ from underhood.common.files import check_regular
 
 if TYPE_CHECKING:
     from underhood.sweeps.engines import Engine
+    from underhood.training.deadline import Deadline
 
 Value = TypeVar("Value")
 # An option that may be left out; help says what happens then.
@@ -32,7 +33,8 @@ class EngineOptions:
     """Options that choose where students are trained."""
 
     engine: str = "local"
-    """local (train in this process), processes (train in several of this machine) or dask."""
+    """local (train in this process), processes (train in several of this machine), dask, or stored
+    (train nothing: read what was trained before, and judge it again)."""
     workers: Maybe[int] = None
     """processes: how many share the device; dask: start this many workers on this machine."""
     address: Maybe[str] = None
@@ -51,23 +53,32 @@ class EngineOptions:
     tls_key: Maybe[str] = None
     """dask: file with the key of this process."""
 
-    def opened_engine(self) -> contextlib.AbstractContextManager["Engine"]:
-        """Return the engine that these options ask for, to be entered."""
-        from underhood.sweeps.engines import Local
+    def opened_engine(
+        self, deadline: "Deadline | None" = None
+    ) -> contextlib.AbstractContextManager["Engine"]:
+        """Return the engine that these options ask for, to be entered.
+
+        deadline  when training stops; None: never
+        """
+        from underhood.sweeps.engines import Local, Stored
         from underhood.sweeps.processes import Processes
 
-        check_name("engine", self.engine, ("local", "processes", "dask"))
+        check_name("engine", self.engine, ("local", "processes", "dask", "stored"))
         takers = dict.fromkeys(OPTIONS_OF_DASK, "dask") | {"workers": "processes or dask"}
+        if deadline is not None and self.engine in ("dask", "stored"):
+            raise BadInput("--stop-after is for --engine local or processes; leave it out.")
         for name, engines in takers.items():
             if getattr(self, name) not in (None, False) and self.engine not in engines:
                 option = name.replace("_", "-")
                 raise BadInput(f"--{option} is for --engine {engines}; add that, or leave it out.")
         if self.engine == "local":
-            return contextlib.nullcontext(Local())
+            return contextlib.nullcontext(Local(deadline))
+        if self.engine == "stored":
+            return contextlib.nullcontext(Stored())
         if self.engine == "processes":
             if self.workers is None:
                 raise BadInput("--engine processes needs --workers, the number of processes.")
-            return Processes(self.workers).opened()
+            return Processes(self.workers, deadline).opened()
         # Here, because dask.distributed is an extra.
         from underhood.sweeps.dask.certificates import TLSFiles
         from underhood.sweeps.dask.cluster import Cluster

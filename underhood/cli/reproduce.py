@@ -25,15 +25,28 @@ class Reproduce(EngineOptions):
     """Keep results that this commit has finished; interrupted training always continues."""
     strict: bool = False
     """Exit with status 1 if a claim differs."""
+    plan: bool = False
+    """Print what would be done and how long it takes, and end."""
+    stop_after: Maybe[str] = None
+    """Stop after this time, such as 8m or 1h30m: write what is finished, keep the rest, and exit
+    with status 75. The same command goes on."""
 
     def run(self) -> int:
-        from underhood.cli.printing import console, details, summary_table, verdict_table
+        from underhood.cli.printing import (
+            console,
+            details,
+            plain_table,
+            summary_table,
+            verdict_table,
+        )
         from underhood.common.numbers import whole_problems
         from underhood.experiments.registry import EXPERIMENTS, SCALES, at_scale, check_scale
-        from underhood.experiments.running.runner import run_all
+        from underhood.experiments.running.planning import plan_experiments, plan_rows, plan_words
+        from underhood.experiments.running.runner import STATUS_UNFINISHED, run_all
         from underhood.report.build import build, is_report
         from underhood.results.files import find
         from underhood.results.verdicts import DIFFERS
+        from underhood.training.deadline import Deadline, parse_duration
 
         for name in self.names:
             check_name("experiment", name, (*EXPERIMENTS, "all"))
@@ -43,18 +56,31 @@ class Reproduce(EngineOptions):
         check_scale(names, self.scale)
         if self.seeds is not None:
             refuse(whole_problems(**{"--seeds": self.seeds}), about="reproduce")
+        deadline = None
+        if self.stop_after is not None:
+            deadline = Deadline.after(parse_duration(self.stop_after, about="--stop-after"))
         out = self.out or Path("results") / self.scale
         page = out / "report.html"
         if page.is_file() and not is_report(page):
             raise BadInput(f"{page} was not written by underhood; move it or choose another --out.")
         started = time.monotonic()
-        with self.opened_engine() as engine:
-            results = run_all(names, self.scale, self.seeds, out, resume=self.resume, engine=engine)
         screen = console()
+        what = names, self.scale, self.seeds, out
+        # At quick scale a plan would only be noise.
+        if self.plan or self.scale == "paper":
+            planned = plan_experiments(*what, resume=self.resume)
+            screen.print(plain_table(plan_rows(planned)))
+            print(plan_words(planned, self.scale, self.workers or 1), flush=True)
+        if self.plan:
+            return 0
+        with self.opened_engine(deadline) as engine:
+            ran = run_all(*what, resume=self.resume, engine=engine)
+        results = ran.results
         for result in results:
             screen.print(details(result, EXPERIMENTS[result["experiment"]].claim))
-        screen.print(verdict_table(results))
-        screen.print(summary_table(results, names))
+        if results:
+            screen.print(verdict_table(results))
+            screen.print(summary_table(results, names))
         page_missing = False
         try:
             built = build(find(out), page, renew=names)
@@ -64,6 +90,10 @@ class Reproduce(EngineOptions):
             page_missing = True
             complain(f"the results are kept, but there is no page: {reason_of(error)}")
         print(f"{len(results)} of {len(names)} experiments in {time.monotonic() - started:.0f} s")
+        if ran.unfinished:
+            print(f"Out of time: {', '.join(ran.unfinished)}. The same command goes on.")
         differs = any(result["verdict"] == DIFFERS for result in results)
-        failed = page_missing or len(results) < len(names)
-        return 1 if failed or (self.strict and differs) else 0
+        failed = page_missing or len(results) + len(ran.unfinished) < len(names)
+        if failed or (self.strict and differs):
+            return 1
+        return STATUS_UNFINISHED if ran.unfinished else 0

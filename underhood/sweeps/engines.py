@@ -17,6 +17,7 @@ from underhood.common.errors import BadInput, reason_of
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
+from underhood.training.deadline import Deadline
 from underhood.training.device import free_memory
 from underhood.training.run import Run
 from underhood.training.storage.folder import SETTINGS, is_finished
@@ -60,6 +61,10 @@ class Engine(Protocol):
     def memory(self) -> int | None:
         """Bytes that a unit may take where there is least; None: not known."""
 
+    @property
+    def deadline(self) -> Deadline | None:
+        """When runs stop and raise OutOfTime; None: never. Units of a sweep know no deadline."""
+
     def run(self, study: Study, units: Sequence[Unit], store: Store, tell: Watch) -> Outcomes:
         """Yield the outcome of every unit, as they finish."""
 
@@ -71,6 +76,10 @@ class Local:
     """Training in this process."""
 
     workers, concurrent = 1, False
+    deadline: Deadline | None = None
+
+    def __init__(self, deadline: Deadline | None = None):
+        self.deadline = deadline
 
     @property
     def memory(self) -> int | None:
@@ -94,7 +103,8 @@ class Local:
 
     def train(self, study: Study, folder: Path, progress: Progress) -> Run:
         (student,) = study.students
-        run = train_members(study.ensemble(student), out=folder, progress=progress)
+        ensemble, deadline = study.ensemble(student), self.deadline
+        run = train_members(ensemble, out=folder, progress=progress, deadline=deadline)
         progress(1.0, 1.0)
         return run
 
@@ -110,7 +120,7 @@ class MissingRun(BadInput):
 class Stored:
     """Reads runs that were trained before; the disk may be read-only."""
 
-    workers, concurrent, memory = 1, False, None
+    workers, concurrent, memory, deadline = 1, False, None, None
 
     def run(self, study: Study, units: Sequence[Unit], store: Store, tell: Watch) -> Outcomes:
         """Fail every unit, because nothing is trained."""

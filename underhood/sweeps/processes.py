@@ -25,6 +25,7 @@ from underhood.sweeps.parcels import unwrapped, wrapped
 from underhood.sweeps.store import Store
 from underhood.sweeps.study import Study
 from underhood.sweeps.units import Unit, work
+from underhood.training.deadline import Deadline
 from underhood.training.device import free_memory
 from underhood.training.run import Run
 
@@ -40,9 +41,9 @@ class Processes:
 
     concurrent = True
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, deadline: Deadline | None = None):
         refuse(whole_problems(**{"--workers": count}), about="processes")
-        self.workers = count
+        self.workers, self.deadline = count, deadline
         self.listeners: dict[str, Progress] = {}
 
     @property
@@ -84,7 +85,7 @@ class Processes:
         """Train a run in the next free process, and read it."""
         self.listeners[str(folder)] = progress
         try:
-            self.pool.submit(train_run, wrapped(study, work), folder).result()
+            self.pool.submit(train_run, wrapped(study, work), folder, self.deadline).result()
         except BrokenProcessPool:
             raise BadInput(ENDED) from None
         finally:
@@ -129,10 +130,11 @@ def begin_process(reports: Any) -> None:  # Any: as above
     threading.Thread(target=follow, daemon=True).start()
 
 
-def train_run(parcel: bytes, folder: Path) -> None:
+def train_run(parcel: bytes, folder: Path, deadline: Deadline | None) -> None:
     """Train the run of a study into a folder; a finished one stays as it is."""
     study, _ = unwrapped(parcel)
-    Local().train(study, folder, rarely(lambda *now: reports_to_parent.put((str(folder), *now))))
+    report = rarely(lambda *now: reports_to_parent.put((str(folder), *now)))
+    Local(deadline).train(study, folder, report)
 
 
 def train_unit(parcel: bytes, unit: Unit, scratch: Path) -> dict[str, bytes]:

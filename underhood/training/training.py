@@ -4,6 +4,7 @@ docs/architecture.md lists the stages: make_ensemble, settings_of, arrange, run_
 evaluate_members, Run.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from underhood.common.provenance import provenance
 from underhood.layers.kernels.choice import default_backend
 from underhood.tasks import Task
 from underhood.training.arrangement import Arrangement, arrange
+from underhood.training.deadline import Deadline, OutOfTime
 from underhood.training.device import precision_of
 from underhood.training.ensemble import Ensemble, StudentMaker, make_ensemble
 from underhood.training.evaluation import evaluate_members
@@ -80,13 +82,19 @@ def train_members(
     log: LossLog = None,
     lanes: int | None = None,
     memory: int | None = None,
+    deadline: Deadline | None = None,
 ) -> Run:
-    """Train the members of an ensemble, or go on, or read the finished run; see `train`."""
+    """Train the members of an ensemble, or go on, or read the finished run; see `train`.
+
+    deadline  when to stop, keep a checkpoint and raise OutOfTime; None: never
+    """
     recipe, settings = ensemble.recipe, settings_of(ensemble)
     with precision_of(recipe.precision), storage.opened_folder(out) as folder:
         begun = None if folder is None else check_same_settings(folder, settings)
         if folder is not None and storage.is_finished(folder):
             return Run.load(folder, ensemble.make_student)
+        if deadline is not None and deadline.over:
+            raise OutOfTime("a run was not begun")
         with Bar(recipe.steps, len(ensemble.members), progress) as bar:
             grouping = tuple(map(tuple, begun["grouping"])) if begun else None
             arranged = arrange(ensemble, lanes=lanes, memory=memory, grouping=grouping)
@@ -96,7 +104,7 @@ def train_members(
             origin["predicted_bytes"] = arranged.bytes
             if folder is not None and begun is None:
                 storage.write_run_file(folder / storage.SETTINGS, settings_file(settings, origin))
-            last = run_steps(arranged, folder, bar, log)
+            last = run_steps(arranged, folder, bar, log, deadline)
             bar.activity = "evaluating"
             states = arranged.by_member(last.states)
             rows = evaluate_members(ensemble, states)
@@ -127,9 +135,16 @@ def read_members(ensemble: Ensemble, folder: Path) -> Run:
 
 
 def run_steps(
-    arranged: Arrangement, folder: Path | None, bar: Bar, log: LossLog = None
+    arranged: Arrangement,
+    folder: Path | None,
+    bar: Bar,
+    log: LossLog = None,
+    deadline: Deadline | None = None,
 ) -> storage.Checkpoint:
-    """Run all steps in chunks, from the newest checkpoint on; return where they end."""
+    """Run all steps in chunks, from the newest checkpoint on; return where they end.
+
+    deadline  checked after every chunk; a chunk is made shorter so that it ends before
+    """
     states, total = arranged.first_states(), arranged.ensemble.recipe.steps
     stored = None if folder is None else storage.load_checkpoint(folder, states)
     now = stored or storage.Checkpoint(0, states, 0.0)
@@ -158,5 +173,8 @@ def run_steps(
             if stop.is_set():
                 kept = f" and kept in {folder}; the same call goes on" if folder else ""
                 raise KeyboardInterrupt(f"stopped after step {until} of {total}{kept}")
-            chunk = int(np.clip(speed * target, 1, 8 * chunk))
+            left = math.inf if deadline is None else deadline.left
+            if not left and until < total:
+                raise OutOfTime(f"stopped after step {until:,} of {total:,}")
+            chunk = int(np.clip(speed * min(target, left), 1, 8 * chunk))
     return now

@@ -14,7 +14,7 @@ from underhood.sweeps.engines import Progress
 if TYPE_CHECKING:
     import rich.table
 
-WAITING, RUNNING, FAILED = "waits", "runs", "failed"
+WAITING, RUNNING, FAILED, OUT_OF_TIME = "waits", "runs", "failed", "out of time"
 
 
 class ExperimentsDisplay(LiveDisplay):
@@ -39,10 +39,10 @@ class ExperimentsDisplay(LiveDisplay):
         return tick
 
     def finish(self, name: str, state: str) -> None:
-        """End an experiment; `state` is its verdict, or FAILED."""
+        """End an experiment; `state` is its verdict, FAILED, or begins with OUT_OF_TIME."""
         self.states[name], self.shares[name] = state, 1.0
-        # A failed experiment tells nothing about the pace.
-        if name in self.began and state != FAILED:
+        # An experiment that is not finished tells nothing about the pace.
+        if name in self.began and not state.startswith((FAILED, OUT_OF_TIME)):
             self.seconds[name] = time.monotonic() - self.began[name]
         took = f" after {self.seconds[name]:.0f} s" if name in self.seconds else ""
         self.say(f"{name}: {state}{took}")

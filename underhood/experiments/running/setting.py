@@ -14,6 +14,7 @@ import numpy as np
 from underhood.sweeps.engines import Engine, Local, Progress
 from underhood.sweeps.study import Study
 from underhood.training import Run
+from underhood.training.deadline import Deadline, OutOfTime
 
 Item = TypeVar("Item")
 Name = TypeVar("Name")
@@ -80,13 +81,17 @@ class Setting:
         ended = dict(answers(calls, concurrent=self.engine.concurrent))
         return [ended[place] for place in calls]
 
+    def run_folder(self, name: str) -> Path:
+        """Return the folder of the run of this name."""
+        seeds = "" if self.seeds is None else f"_{self.seeds}_seeds"
+        return self.folder / "runs" / f"{name}_{self.scale}{seeds}"
+
     def train(self, name: str, study: Study) -> Run:
         """Train the run of this name in a folder where it resumes and other experiments read it.
 
         A run that is finished with the same settings is loaded; delete the folder to train anew.
         """
-        seeds = "" if self.seeds is None else f"_{self.seeds}_seeds"
-        folder = self.folder / "runs" / f"{name}_{self.scale}{seeds}"
+        folder = self.run_folder(name)
         with self.locks[folder]:
             return self.engine.train(study, folder, self.tick)
 
@@ -94,23 +99,61 @@ class Setting:
 def answers(
     calls: Mapping[Name, Callable[[], Answer]], *, concurrent: bool
 ) -> Iterator[tuple[Name, Answer]]:
-    """Yield the name and the answer of every call, as they end; raise what a call raises."""
+    """Yield the name and the answer of every call, as they end; raise what a call raises.
+
+    What is OutOfTime is raised at the end, when the others have stopped and kept what they did.
+    """
     if not concurrent:
         yield from ((name, call()) for name, call in calls.items())
         return
-    ended: queue.SimpleQueue[tuple[Name, Answer | None, BaseException | None]] = queue.SimpleQueue()
+    stopped: OutOfTime | None = None
+    for name, answer in ended_calls(calls):
+        if isinstance(answer, Raised):
+            if not isinstance(answer.error, OutOfTime):
+                raise answer.error
+            stopped = answer.error
+        else:
+            yield name, answer
+    if stopped is not None:
+        raise stopped
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What a call raised instead of answering."""
+
+    error: BaseException
+
+
+def ended_calls(
+    calls: Mapping[Name, Callable[[], Answer]],
+    *,
+    concurrent: bool = True,
+    until: Deadline | None = None,
+) -> Iterator[tuple[Name, Answer | Raised]]:
+    """Run calls in threads; yield their names and answers as they end.
+
+    concurrent  side by side, else one after the other
+    until       when to stop waiting for those that go on; None: never
+    """
+    ended: queue.SimpleQueue[tuple[Name, Answer | Raised]] = queue.SimpleQueue()
 
     def make(name: Name, call: Callable[[], Answer]) -> None:
         try:
-            ended.put((name, call(), None))
+            ended.put((name, call()))
         except BaseException as error:
-            ended.put((name, None, error))
+            ended.put((name, Raised(error)))
 
-    for name, call in calls.items():
-        # Daemons: Ctrl-C does not wait for an analysis to end.
-        threading.Thread(target=make, args=(name, call), name=str(name), daemon=True).start()
+    # Daemons: Ctrl-C does not wait for an analysis to end.
+    waiting = [
+        threading.Thread(target=make, args=(name, call), name=str(name), daemon=True)
+        for name, call in calls.items()
+    ]
     for _ in calls:
-        name, answer, error = ended.get()
-        if error is not None:
-            raise error
-        yield name, answer  # type: ignore[misc]
+        for thread in waiting if concurrent else waiting[:1]:
+            thread.start()
+        waiting = [] if concurrent else waiting[1:]
+        try:
+            yield ended.get(timeout=None if until is None else until.left)
+        except queue.Empty:
+            return

@@ -135,6 +135,7 @@ class Cluster:
     silence: str = SILENCE
     work: Work = work
     concurrent: bool = field(default=True, init=False)
+    deadline: None = field(default=None, init=False)
     processes: LocalWorkers | None = field(default=None, init=False)
     dispatcher: Dispatcher | None = field(default=None, init=False)
 
