@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from result_files import COMMITTED
 from stored import contents
 from test_earlier import NAME, PLAN, keep, students
 
@@ -332,3 +333,13 @@ def test_the_engine_reads_what_another_trained(tmp_path, monkeypatch) -> None:
         Stored().train(far, tmp_path / "a", lambda *_: None)
     (outcome,) = Stored().run(study, plan(study), Store(tmp_path), lambda *_: None)
     assert outcome.files is None and "nothing is trained" in outcome.reason
+
+
+# Those whose losses are stored: they take seconds. `make verify` looks at all of them.
+@pytest.mark.parametrize(
+    ("scale", "names"), [("quick", ("figure4a", "figure4b", "figure6")), ("paper", ("figure6",))]
+)
+def test_results_in_the_repository_agree_with_their_losses(scale, names, capsys) -> None:
+    assert main(["verify", str(COMMITTED[scale]), "--only", *names]) == 0
+    said = capsys.readouterr().out
+    assert f"{len(names)} of {len(names)} results agree" in said
