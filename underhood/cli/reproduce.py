@@ -1,5 +1,6 @@
 """underhood reproduce: results of the paper, redone and judged."""
 
+import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,13 +68,14 @@ class Reproduce(EngineOptions):
         screen = console()
         what = names, self.scale, self.seeds, out
         # At quick scale a plan would only be noise.
-        if self.plan or self.scale == "paper":
-            planned = plan_experiments(*what, resume=self.resume)
-            screen.print(plain_table(plan_rows(planned)))
-            print(plan_words(planned, self.scale, self.workers or 1), flush=True)
-        if self.plan:
-            return 0
-        with self.opened_engine(deadline) as engine:
+        # The engine comes first: it says how processes share the device before this one uses it.
+        with contextlib.nullcontext() if self.plan else self.opened_engine(deadline) as engine:
+            if self.plan or self.scale == "paper":
+                planned = plan_experiments(*what, resume=self.resume)
+                screen.print(plain_table(plan_rows(planned)))
+                print(plan_words(planned, self.scale, self.workers or 1), flush=True)
+            if self.plan:
+                return 0
             ran = run_all(*what, resume=self.resume, engine=engine)
         results = ran.results
         for result in results:

@@ -43,16 +43,17 @@ def run_job(words: list[str]) -> int:
     if asked.stop_after is not None:
         deadline = Deadline.after(parse_duration(asked.stop_after, about="--stop-after"))
     what = names, asked.scale, None, asked.out or Path("results") / asked.scale
-    planned = plan_experiments(*what, resume=asked.resume)
-    for row in plan_rows(planned):
-        print(f"{row['seconds']:6} s  {row['experiment'] or ' ':18} {row['what']}")
-    print(plan_words(planned, asked.scale, asked.workers or 1), flush=True)
-    if asked.plan:
-        return 0
     opened: contextlib.AbstractContextManager[Engine] = contextlib.nullcontext(Local(deadline))
-    if asked.workers is not None:
+    if asked.workers is not None and not asked.plan:
         opened = Processes(asked.workers, deadline).opened()
+    # The engine comes first: it says how processes share the device before this one uses it.
     with opened as engine:
+        planned = plan_experiments(*what, resume=asked.resume)
+        for row in plan_rows(planned):
+            print(f"{row['seconds']:6} s  {row['experiment'] or ' ':18} {row['what']}")
+        print(plan_words(planned, asked.scale, asked.workers or 1), flush=True)
+        if asked.plan:
+            return 0
         ran = run_all(*what, resume=asked.resume, engine=engine)
     for result in ran.results:
         print(f"{result['experiment']}: {result['verdict']}")
