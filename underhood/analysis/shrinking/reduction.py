@@ -25,7 +25,8 @@ from underhood.analysis.forms.quadratic import (
     quadratic_form,
 )
 from underhood.analysis.reading.neuron_roles import roles
-from underhood.analysis.shrinking.products import Pair, gate_basis, rank_one_basis, spanning_rows
+from underhood.analysis.shrinking.neuron_bases import neuron_basis
+from underhood.analysis.shrinking.products import rank_one_basis
 from underhood.analysis.shrinking.pruning import select
 from underhood.analysis.shrinking.side_reduction import reduce_side
 from underhood.common.arrays import in_float64
@@ -35,9 +36,6 @@ from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import GatedRNN, SideGatedRNN
 from underhood.training.second_order.gates import GateOutputs, eigen_gates, stack_gates
-
-# If neurons are less spread than this, better ones are searched for.
-WELL_SPREAD = 0.05
 
 # One table [d_out, a, b] for each pair of groups of neurons.
 Tables = dict[tuple[int, int], np.ndarray]
@@ -157,43 +155,6 @@ def read_space(tables: Tables, place: int, accuracy: float) -> np.ndarray:
     stacked = np.vstack([table / np.linalg.norm(table) for table in seen])
     _, values, right = np.linalg.svd(stacked, full_matrices=False)
     return right[values > accuracy * values[0]]
-
-
-def neuron_basis(
-    W_m: np.ndarray, W_x: np.ndarray, space: np.ndarray, accuracy: float, rng: Generator
-) -> Pair:
-    """Return input gates whose products span a space of reads: the given ones where they do."""
-    if len(space) == 0:
-        return W_m[:0], W_x[:0]
-    reads = reads_of(W_m, W_x)
-    outside = reads - (reads @ space.T) @ space
-    sizes = np.linalg.norm(reads, axis=1)
-    inside = (np.linalg.norm(outside, axis=1) < 1e-9 * sizes) & (sizes > 0)
-    chosen = spanning_rows(reads[inside] @ space.T, len(space)) if inside.any() else None
-    pairs = [] if chosen is None else [of_size_one(W_m[inside][chosen], W_x[inside][chosen])]
-    # Neurons that nearly depend on each other need large kernels that cancel.
-    if not pairs or spread(pairs[0]) < WELL_SPREAD:
-        searched = gate_basis(space, W_m.shape[1], accuracy, rng)
-        pairs += [] if searched is None else [of_size_one(*searched)]
-    if pairs:
-        return max(pairs, key=spread)
-    # No products span what is read: keep neurons that span all that is written.
-    values = np.linalg.svd(reads, compute_uv=False)
-    rank = int(np.sum(values > 1e-10 * np.max(values, initial=0.0)))
-    picked = (spanning_rows(reads, count) for count in range(rank, 0, -1))
-    rows = next((rows for rows in picked if rows is not None), np.zeros(0, int))
-    return of_size_one(W_m[rows], W_x[rows])
-
-
-def spread(pair: Pair) -> float:
-    """Return the smallest singular value of reads of size one: 1 for an orthonormal basis."""
-    return float(np.linalg.svd(reads_of(*pair), compute_uv=False)[-1])
-
-
-def of_size_one(W_m: np.ndarray, W_x: np.ndarray) -> Pair:
-    """Scale neurons to reads of size one, so that their kernels compare."""
-    scale = np.sqrt(np.linalg.norm(reads_of(W_m, W_x), axis=1))[:, None]
-    return W_m / scale, W_x / scale
 
 
 def split_kernels(
