@@ -14,9 +14,11 @@ coefficients without the constant.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
+from underhood.analysis.forms.lag_tables import ResponseForm, lag_tables
 from underhood.analysis.forms.monomials import monomials
 from underhood.analysis.forms.quadratic import QuadraticForm, entry_degrees
 from underhood.analysis.forms.tables import TableForm
@@ -25,56 +27,93 @@ from underhood.common.linear_algebra import symmetric_reads, upper
 # The length at which sizes of functions are stated.
 TIME = 32
 
+MeasuredForm = QuadraticForm | TableForm | ResponseForm
+# Two functions in the same form.
+SameForm = TypeVar("SameForm", QuadraticForm, TableForm, ResponseForm)
 
-def size(form: QuadraticForm | TableForm, time: int = TIME) -> float:
+
+def size(form: MeasuredForm, time: int = TIME) -> float:
     """Return √E[y²], the mean taken over outputs and over the tokens 1 … `time`."""
     return float(np.sqrt(np.mean(second_moments(form, time)))) if form.d_out else 0.0
 
 
 def relative_change(
-    form: QuadraticForm, changed: QuadraticForm, time: int = TIME, whole: float | None = None
+    form: SameForm, changed: SameForm, time: int = TIME, whole: float | None = None
 ) -> float:
     """Return the size of form − changed over the size of form (`whole`); 0 if that is 0."""
     whole = size(form, time) if whole is None else whole
     return 0.0 if whole == 0 else size(form - changed, time) / whole
 
 
-def second_moments(form: QuadraticForm | TableForm, time: int = TIME) -> np.ndarray:
+def second_moments(form: MeasuredForm, time: int = TIME) -> np.ndarray:
     """Return E[y_o(t)²] [d_out, time] on normal tokens."""
     if isinstance(form, TableForm):
         outputs = (table_moments(*form.of_output(o), time) for o in range(form.d_out))
         return np.reshape(list(outputs), (form.d_out, time))
-    # Neurons that read nothing and neurons that nothing reads take no part.
-    read = np.any(form.kernels != 0, axis=(0, 1))
-    form = form.keep(read & np.any(form.reads != 0, axis=1)).gathered(equal=0.0)
-    if not form.neurons:
-        return np.zeros((form.d_out, time))
-    mean, spread = entry_moments(form.d_in)
-    fading = form.decay ** np.arange(time)[:, None]
-    centre = form.reads @ mean
-    # a [time, n]: the mean of the state; written [time, n, entries]: Λ^k Q σ.
-    a = np.cumsum(fading, axis=0) * centre
-    written = fading[:, :, None] * (form.reads * spread)
-    centred = form.reads.copy()
-    centred[:, -1] -= centre
-    known = monomials(form.d_in)
-    varying = entry_degrees(form.d_in) > 0
-    low, high = known.quadratic[varying], np.ones(len(known.powers), bool)
-    high[low] = high[0] = False
-    happened = np.tril(np.ones((time, time)))
     moments = np.zeros((form.d_out, time))
-    for o, kernel in enumerate(form.kernels):
-        faded = fading[:, :, None] * centred
-        quartic = known.to_hermite(known.collect(faded.swapaxes(1, 2) @ kernel @ faded))
-        # linear [t, k, entries]: the part of token t − k that is quadratic in x.
-        linear = 2 * np.einsum("tj,kje->tke", a @ kernel, written[:, :, varying])
+    for row, tables in zip(moments, lag_tables(used_neurons(form), time), strict=True):
+        sums = LagSums(form.d_in, time)
+        for lag, table in tables:
+            sums.add(lag, table)
+        row[:] = sums.moments()
+    return moments
+
+
+def used_neurons(form: QuadraticForm | ResponseForm) -> QuadraticForm | ResponseForm:
+    """Leave out neurons that read nothing or that nothing reads; gather the others."""
+    if isinstance(form, ResponseForm):
+        return form
+    read = np.any(form.kernels != 0, axis=(0, 1))
+    return form.keep(read & np.any(form.reads != 0, axis=1)).gathered(equal=0.0)
+
+
+class LagSums:
+    """E[y(t)²] of one output, from its tables G(k, k') as they come (`lag_tables.py`).
+
+    same   [time, entries, entries]: G(k,k)
+    means  [time, time, entries]: μᵀG(k',k), for k' and k
+    pairs  [time]: Σ_{k<k'} |σG(k,k')σ|² for each k'
+    """
+
+    def __init__(self, d_in: int, time: int):
+        self.d_in = d_in
+        self.mean, self.spread = entry_moments(d_in)
+        self.same = np.zeros((time, len(self.mean), len(self.mean)))
+        self.means = np.zeros((time, time, len(self.mean)))
+        self.pairs = np.zeros(time)
+
+    def add(self, lag: int, table: np.ndarray) -> None:
+        """Take in G(k, k') [lags, entries, time, entries] for lags k from `lag` on and all k'."""
+        lags = np.arange(lag, lag + len(table))
+        self.same[lags] = table[np.arange(len(table)), :, lags]
+        # G(k',k) is the transpose of G(k,k').
+        self.means[:, lags] = np.moveaxis(table @ self.mean, 2, 0)
+        scaled = table * self.spread[:, None, None] * self.spread
+        squares = np.einsum("kepf,kepf->kp", scaled, scaled)
+        later = lags[:, None] < np.arange(len(self.pairs))
+        self.pairs += np.sum(np.where(later, squares, 0.0), axis=0)
+
+    def moments(self) -> np.ndarray:
+        """Return the sum in the head of this file for the tokens 1 … time."""
+        time, known = len(self.pairs), monomials(self.d_in)
+        varying = entry_degrees(self.d_in) > 0
+        low, high = known.quadratic[varying], np.ones(len(known.powers), bool)
+        high[low] = high[0] = False
+        # w = v − μ: what is read of the constant changes by μ.
+        centred = self.same.copy()
+        centred[:, -1] -= self.mean @ centred
+        centred[:, :, -1] -= centred @ self.mean
+        quartic = known.to_hermite(known.collect(centred))
+        # aᵀKΛ^kQ [t, k, entries]: the mean of the state meets the token k steps ago.
+        met = np.cumsum(self.means, axis=0)
+        linear = 2 * met[:, :, varying] * self.spread[varying]
+        happened = np.tril(np.ones((time, time)))
+        means = np.sum(happened * (met @ self.mean), axis=1) + happened @ quartic[:, 0]
         # Sums of squares throughout, so that no rounding makes a variance negative.
         variances = np.sum(quartic[:, high] ** 2, axis=1)
         variances = variances + np.sum((linear + quartic[:, low]) ** 2, axis=2)
-        means = np.einsum("ti,ij,tj->t", a, kernel, a) + happened @ quartic[:, 0]
         one_token = np.sum(variances * happened, axis=1)
-        moments[o] = means**2 + one_token + two_tokens(kernel, written)
-    return moments
+        return np.asarray(means**2 + one_token + 4 * np.cumsum(self.pairs))
 
 
 def table_moments(decays: np.ndarray, tables: np.ndarray, time: int) -> np.ndarray:
@@ -106,15 +145,6 @@ def table_moments(decays: np.ndarray, tables: np.ndarray, time: int) -> np.ndarr
     return np.asarray(here + pairs)
 
 
-def two_tokens(kernel: np.ndarray, written: np.ndarray) -> np.ndarray:
-    """Return 4 Σ_{k<k'<t} |σG(k,k')σ|² for every t."""
-    time, n, width = written.shape
-    flat = written.transpose(1, 0, 2).reshape(n, time * width)
-    squares = (flat.T @ kernel @ flat) ** 2
-    pairs = squares.reshape(time, width, time, width).sum(axis=(1, 3))
-    return 4 * np.cumsum(np.sum(np.triu(pairs, 1), axis=0))
-
-
 def entry_moments(d_in: int) -> tuple[np.ndarray, np.ndarray]:
     """Return μ and σ of the entries of v(z)."""
     rows, columns = upper(d_in + 1)
@@ -136,6 +166,23 @@ def by_degree(form: QuadraticForm | TableForm) -> Mapping[int, QuadraticForm | T
         total: QuadraticForm(form.d_in, reads, decay, kernels * (degree[:, None] + degree == total))
         for total in range(5)
     }
+
+
+def degree_sizes(form: QuadraticForm | TableForm, time: int = TIME) -> dict[int, float]:
+    """Return the sizes of the parts of degree 0, 1, 2, 3 and 4 in all tokens together."""
+    if isinstance(form, TableForm):
+        return {degree: size(part, time) for degree, part in form.by_degree().items()}
+    degrees = entry_degrees(form.d_in)
+    both = degrees[:, None, None] + degrees
+    squares = np.zeros(5)
+    for tables in lag_tables(used_neurons(form), time):
+        sums = [LagSums(form.d_in, time) for _ in squares]
+        for lag, table in tables:
+            for degree, part in enumerate(sums):
+                part.add(lag, np.where(both == degree, table, 0.0))
+        squares += [np.sum(part.moments()) for part in sums]
+    sizes = np.sqrt(squares / max(form.d_out * time, 1))
+    return dict(enumerate(sizes.tolist()))
 
 
 def between(form: QuadraticForm, first: np.ndarray, second: np.ndarray) -> QuadraticForm:

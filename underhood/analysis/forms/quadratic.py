@@ -81,18 +81,22 @@ class QuadraticForm:
 
         equal  decays that differ by this or less become one; with 0 no decay changes
         """
-        reads, decay, mixing = [], [], []
-        for value, members in zip(*decay_groups(self.decay, equal), strict=True):
-            read, entries = self.reads[members], self.reads.shape[1]
-            many = len(read) > entries
-            reads.append(np.eye(entries) if many else read)
-            decay += [value] * len(reads[-1])
-            mixed = np.zeros((len(reads[-1]), self.neurons))
-            mixed[:, members] = read.T if many else np.eye(len(read))
-            mixing.append(mixed)
-        to_new = np.vstack(mixing)
-        kernels = to_new @ self.kernels @ to_new.T
-        return QuadraticForm(self.d_in, np.vstack(reads), np.array(decay), kernels)
+        values, masks = decay_groups(self.decay, equal)
+        groups = [np.flatnonzero(mask) for mask in masks]
+        entries = self.reads.shape[1]
+        parts = [self.reads[group] for group in groups]
+        many = [len(part) > entries for part in parts]
+        kernels = self.kernels
+        # Rows first, then columns; only groups with too many neurons take arithmetic.
+        for _ in range(2):
+            rows = [
+                part.T @ kernels[:, group] if mix else kernels[:, group]
+                for group, part, mix in zip(groups, parts, many, strict=True)
+            ]
+            kernels = np.concatenate(rows, axis=1).swapaxes(1, 2)
+        parts = [np.eye(entries) if mix else part for part, mix in zip(parts, many, strict=True)]
+        decay = np.repeat(values, [len(part) for part in parts])
+        return QuadraticForm(self.d_in, np.vstack(parts), decay, kernels)
 
     def table(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return Qᵀ K_o Q between two sets of neurons: [d_out, entries, entries]."""

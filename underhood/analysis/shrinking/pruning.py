@@ -8,15 +8,18 @@ By zeros, as the paper does it (Section 4.1): "prune neurons with input or outpu
 entirely zeros". A weight counts as zero if it is small beside the largest of its matrix.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic
 
 import equinox as eqx
 import numpy as np
 
 from underhood.analysis.arguments import Network, check_gated
+from underhood.analysis.forms.lag_tables import ResponseForm, response_form
 from underhood.analysis.forms.norms import TIME, relative_change, size
-from underhood.analysis.forms.quadratic import quadratic_form
+from underhood.analysis.forms.tables import table_form
 from underhood.analysis.reading.influences import influence
 from underhood.analysis.reading.neuron_roles import roles
 from underhood.common.arrays import in_float64
@@ -65,13 +68,11 @@ def prune(
     model = in_float64(model)
     if zero is not None:
         kept = with_weights(model, zero)
-        smaller = quadratic_form(select(model, *kept))
-        return pruned(model, *kept, relative_change(quadratic_form(model), smaller, time))
+        return pruned(model, *kept, change_from(model, time)(select(model, *kept)))
     ranked = np.concatenate(influence(model, time))
     # Equal influences, above all zeros, keep their order.
     order = np.argsort(ranked, kind="stable")
-    form = quadratic_form(model)
-    whole = size(form, time)
+    change_to = change_from(model, time)
     # Parts without any influence always go. Measuring them would only find rounding.
     idle = int(np.sum(ranked == 0))
 
@@ -81,17 +82,37 @@ def prune(
         # The gate outputs of a side-gated RNN are its neurons: counted once, they stand last too.
         return stays[: model.neurons], stays[len(stays) - model.gate_width :]
 
+    @cache
     def change(count: int) -> float:
         if count <= idle:
             return 0.0
-        smaller = quadratic_form(select(model, *kept_without(count)))
-        return relative_change(form, smaller, time, whole)
+        return change_to(select(model, *kept_without(count)))
 
     low, high = idle, len(ranked)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if change(middle) <= tolerance else (low, middle - 1)
     return pruned(model, *kept_without(low), change(low))
+
+
+def change_from(model: Network, time: int) -> Callable[[Network], float]:
+    """Return how much a part of the network differs from it, relative to its size."""
+    tables = table_form(model)
+
+    @cache
+    def form() -> ResponseForm:
+        return response_form(model, time)
+
+    whole = size(form() if tables is None else tables, time)
+
+    def change(part: Network) -> float:
+        # A part of a network with tables has tables too, unless they are many for its size.
+        part_tables = None if tables is None else table_form(part)
+        if tables is None or part_tables is None:
+            return relative_change(form(), response_form(part, time), time, whole)
+        return relative_change(tables, part_tables, time, whole)
+
+    return change
 
 
 def pruned(

@@ -29,7 +29,7 @@ from underhood.analysis.decompilation.bounding.lags import COARSE, FINE, Lags, l
 from underhood.analysis.decompilation.bounding.rounding import SMALLEST, rounding_bound
 from underhood.analysis.decompilation.bounding.table_bounds import TableBound
 from underhood.analysis.decompilation.function import NetworkFunction
-from underhood.analysis.forms.norms import between, by_degree, size
+from underhood.analysis.forms.norms import between, degree_sizes, size
 from underhood.analysis.forms.quadratic import QuadraticForm
 from underhood.analysis.forms.tables import TableForm
 from underhood.analysis.reading.neuron_roles import memory_decays
@@ -182,12 +182,17 @@ def certify(
     form, whole, time = function.given, function.size, function.time
     difference = function.without(scaled)
     keeps = memory_decays(attention)
-    parts: Json = {"degrees": by_degree(form), "groups": by_roles(form, keeps)}
-    parts |= {"left_degrees": by_degree(difference), "left_groups": by_roles(difference, keeps)}
-    shares: Json = {
-        name: {part: size(piece, time) / (whole or 1.0) for part, piece in pieces.items()}
-        for name, pieces in parts.items()
-    }
+    shares: Json = {}
+    for prefix, function_form in (("", form), ("left_", difference)):
+        parts = by_roles(function_form, keeps).items()
+        sizes: Json = {
+            "degrees": degree_sizes(function_form, time),
+            "groups": {role: size(part, time) for role, part in parts},
+        }
+        shares |= {
+            prefix + name: {part: value / (whole or 1.0) for part, value in of_parts.items()}
+            for name, of_parts in sizes.items()
+        }
     # Decays that differ at all may drift apart over a long sequence.
     if isinstance(difference, QuadraticForm):
         difference = difference.gathered(equal=0.0)
