@@ -3,6 +3,21 @@
 from functools import cache
 
 import numpy as np
+from scipy.sparse import csr_array
+
+# Products with a large matrix skip its zeros if all but this share of its entries are zero.
+LARGE_MATRIX, FEW_ENTRIES = 10_000, 0.02
+
+
+def thin(matrix: np.ndarray | csr_array) -> np.ndarray | csr_array:
+    """Return a large matrix with few entries in a form whose products skip the zeros.
+
+    Compiled networks are made of such matrices. A matrix with many entries comes back as it is.
+    """
+    if isinstance(matrix, csr_array) or matrix.size < LARGE_MATRIX:
+        return matrix
+    few = np.count_nonzero(matrix) <= FEW_ENTRIES * matrix.size
+    return csr_array(matrix) if few else matrix
 
 
 @cache

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from underhood.analysis.forms.quadratic import (
     ExactLayer,
@@ -24,14 +25,14 @@ from underhood.analysis.forms.quadratic import (
     input_reads,
     quadratic_form,
 )
-from underhood.common.linear_algebra import upper
+from underhood.common.linear_algebra import thin, upper
 from underhood.layers import GatedRNN, LinearAttention, MultiHead, SideGatedRNN, parameter_count
 
 # Tables may have this many times the numbers of the network; a network of many decays has more.
 MOST_NUMBERS, FEW_NUMBERS = 16, 1_000_000
 
 # A decay λ, gate outputs, and what each of them reads of the moment of λ [gates, entries].
-MomentReads = tuple[float, np.ndarray, np.ndarray]
+MomentReads = tuple[float, np.ndarray, np.ndarray | csr_array]
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def _(layer: GatedRNN) -> TableForm | None:
         for value in np.unique(decay).tolist():
             group = np.flatnonzero(decay == value)
             gates = np.flatnonzero(np.any(carrier[:, group], axis=1))
-            yield value, gates, carrier[np.ix_(gates, group)] @ reads[group]
+            yield value, gates, thin(carrier[np.ix_(gates, group)]) @ thin(reads[group])
 
     return from_products(layer, written(), D[:, live], queries)
 
@@ -216,7 +217,7 @@ def from_products(
         if most < 0:
             return None
         met = D[np.ix_(outputs, gates)].T[:, :, None] * queries[gates][:, None]
-        flat = rows.T @ met.reshape(len(gates), len(outputs) * width)
+        flat = thin(rows).T @ met.reshape(len(gates), len(outputs) * width)
         table = np.ascontiguousarray(flat.reshape(entries, len(outputs), width).swapaxes(0, 1))
         parts.append(TablePart(decay, outputs, table))
     return collected(layer.d_in, layer.d_out, parts)

@@ -10,7 +10,7 @@ import numpy as np
 from underhood.analysis.arguments import GatedNetwork
 from underhood.analysis.forms.norms import TIME
 from underhood.analysis.forms.quadratic import input_reads, products
-from underhood.common.linear_algebra import decayed_sums
+from underhood.common.linear_algebra import decayed_sums, thin
 from underhood.layers import SideGatedRNN
 
 SAMPLED_SEQUENCES = 128
@@ -21,8 +21,11 @@ def sample_states(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return normal tokens [tokens, d_in] and the neurons' states on them [tokens, neurons]."""
     xs = np.random.default_rng(seed).normal(size=(SAMPLED_SEQUENCES, time, layer.d_in))
-    states = decayed_sums(np.asarray(layer.decay, float), products(xs) @ input_reads(layer).T)
     many = SAMPLED_SEQUENCES * time
+    # Sparse reads take matrices only.
+    written = products(xs.reshape(many, layer.d_in)) @ thin(input_reads(layer)).T
+    in_time = written.reshape(SAMPLED_SEQUENCES, time, layer.neurons)
+    states = decayed_sums(np.asarray(layer.decay, float), in_time)
     return xs.reshape(many, layer.d_in), states.reshape(many, layer.neurons)
 
 
@@ -36,9 +39,17 @@ def influence(layer: GatedNetwork, time: int = TIME) -> tuple[np.ndarray, np.nda
     m, x = h @ W_m.T, h @ W_x.T
     whole = max(float(np.mean(((m * x) @ D.T) ** 2)), 1e-300)
     squares = np.zeros(layer.neurons)
-    for row in D:
+    # Each factor of a gate output with the neurons that the other factor reads.
+    pairs = [
+        (factor, read, thin(W[:, read]))
+        for factor, W in ((m, W_x), (x, W_m))
+        for read in (np.flatnonzero(np.any(W, axis=0)),)
+    ]
+    for row, twice in zip(D, D @ (W_m * W_x), strict=True):
         # (m − W_m h_i)(x − W_x h_i) against m x, summed over gate outputs.
-        without = h * ((m * row) @ W_x + (x * row) @ W_m) - h**2 * (row @ (W_m * W_x))
+        without = -twice * h**2 if np.any(twice) else np.zeros_like(h)
+        for factor, read, W in pairs:
+            without[:, read] += h[:, read] * ((factor * row) @ W)
         squares += np.mean(without**2, axis=0)
     neurons = np.sqrt(squares / max(len(D), 1) / whole)
     return neurons, gate_shares(D, m * x)
