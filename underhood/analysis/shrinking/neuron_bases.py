@@ -16,12 +16,8 @@ def neuron_basis(
     """Return input gates whose products span a space of reads: the given ones where they do."""
     if len(space) == 0:
         return W_m[:0], W_x[:0]
-    reads = reads_of(W_m, W_x)
-    outside = reads - (reads @ space.T) @ space
-    sizes = np.linalg.norm(reads, axis=1)
-    inside = (np.linalg.norm(outside, axis=1) < 1e-9 * sizes) & (sizes > 0)
-    chosen = spanning_rows(reads[inside] @ space.T, len(space)) if inside.any() else None
-    pairs = [] if chosen is None else [of_size_one(W_m[inside][chosen], W_x[inside][chosen])]
+    given = spanning_neurons(W_m, W_x, space)
+    pairs = [] if given is None else [given]
     # Neurons that nearly depend on each other need large kernels that cancel.
     if not pairs or spread(pairs[0]) < WELL_SPREAD:
         searched = gate_basis(space, W_m.shape[1], accuracy, rng)
@@ -29,11 +25,22 @@ def neuron_basis(
     if pairs:
         return max(pairs, key=spread)
     # No products span what is read: keep neurons that span all that is written.
+    reads = reads_of(W_m, W_x)
     values = np.linalg.svd(reads, compute_uv=False)
     rank = int(np.sum(values > 1e-10 * np.max(values, initial=0.0)))
     picked = (spanning_rows(reads, count) for count in range(rank, 0, -1))
     rows = next((rows for rows in picked if rows is not None), np.zeros(0, int))
     return of_size_one(W_m[rows], W_x[rows])
+
+
+def spanning_neurons(W_m: np.ndarray, W_x: np.ndarray, space: np.ndarray) -> Pair | None:
+    """Return neurons among the given ones whose products are a basis of a space of reads."""
+    reads = reads_of(W_m, W_x)
+    outside = reads - (reads @ space.T) @ space
+    sizes = np.linalg.norm(reads, axis=1)
+    inside = (np.linalg.norm(outside, axis=1) < 1e-9 * sizes) & (sizes > 0)
+    chosen = spanning_rows(reads[inside] @ space.T, len(space)) if inside.any() else None
+    return None if chosen is None else of_size_one(W_m[inside][chosen], W_x[inside][chosen])
 
 
 def spread(pair: Pair) -> float:

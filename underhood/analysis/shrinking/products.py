@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
+import scipy.linalg
 from numpy.random import Generator
 
 from underhood.common.least_squares import ResidualPoint, damped_steps
@@ -22,6 +23,10 @@ SEARCHES = 12
 EXACT_PRODUCT = 1e-13
 # A search ends with a step that lowers its cost by less than this share.
 SMALLEST_GAIN = 1e-6
+# A row of size one that is nearer than this to the span of others is not chosen.
+NEARLY_DEPENDENT = 1e-6
+# Rows of more numbers than this are chosen by LAPACK.
+MANY_NUMBERS = 100_000
 
 Pair = tuple[np.ndarray, np.ndarray]
 # The product of a pair as a vector, and a pair whose product is near a vector.
@@ -159,11 +164,17 @@ def refine_product(
 def spanning_rows(vectors: np.ndarray, count: int) -> np.ndarray | None:
     """Pick `count` rows that span, each the farthest from those before it; None if none do."""
     left = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
+    if left.size > MANY_NUMBERS:
+        # A factorisation with pivots makes the same choice, but for rows that are equally far.
+        R, order = scipy.linalg.qr(left.T, mode="r", pivoting=True, check_finite=False)
+        distances = np.abs(np.diag(R))[:count]
+        enough = len(distances) == count and bool(np.all(distances >= NEARLY_DEPENDENT))
+        return order[:count] if enough else None
     chosen = []
     for _ in range(count):
         sizes = np.linalg.norm(left, axis=1)
         best = int(np.argmax(sizes))
-        if sizes[best] < 1e-6:
+        if sizes[best] < NEARLY_DEPENDENT:
             return None
         chosen.append(best)
         direction = left[best] / sizes[best]

@@ -24,11 +24,13 @@ from underhood.analysis.forms.quadratic import (
     decay_groups,
     quadratic_form,
 )
+from underhood.analysis.forms.tables import TableForm, form_of
 from underhood.analysis.reading.neuron_roles import roles
 from underhood.analysis.shrinking.neuron_bases import neuron_basis
 from underhood.analysis.shrinking.products import rank_one_basis
-from underhood.analysis.shrinking.pruning import select
+from underhood.analysis.shrinking.pruning import change_from, prune, select
 from underhood.analysis.shrinking.side_reduction import reduce_side
+from underhood.analysis.shrinking.table_reduction import LARGE_KERNELS, reduce_tables
 from underhood.common.arrays import in_float64
 from underhood.common.errors import BadInput
 from underhood.common.linear_algebra import symmetric_part, symmetric_products as reads_of
@@ -36,6 +38,10 @@ from underhood.common.threads import one_thread
 from underhood.constructions import Role
 from underhood.layers import GatedRNN, SideGatedRNN
 from underhood.training.second_order.gates import GateOutputs, eigen_gates, stack_gates
+
+# With more decays nearly every neuron has one of its own. Then there is nothing to exchange, and
+# the pairs of decays are too many to look at one by one: only parts without influence are removed.
+MANY_DECAYS = 64
 
 # One table [d_out, a, b] for each pair of groups of neurons.
 Tables = dict[tuple[int, int], np.ndarray]
@@ -78,22 +84,32 @@ def reduce(
             "reduce: tolerance is 0; give a share that rounding can meet, such as 1e-10."
         )
     network = in_float64(model)
-    form = quadratic_form(network)
-    whole = size(form, time)
     before = network.neurons, network.gate_width
+    large = network.d_out * network.neurons**2 > LARGE_KERNELS
+    form = form_of(network) if large else quadratic_form(network)
+    whole = size(form, time)
     # Products that cancel leave rounding, which is no function.
     if whole <= 1e-14 * size(absolute_form(network), time):
         nothing = select(network, np.zeros(before[0], bool), np.zeros(before[1], bool))
         return Reduced(nothing, *before, 0.0, ())
     # Singular values below this share of the largest count as zero.
     accuracy = max(10 * tolerance, 1e-9)
-    smaller: Any
+    least = 0.1 * tolerance * whole
+    smaller: Any = None
     if isinstance(network, SideGatedRNN):
         smaller = reduce_side(network, accuracy)
+    elif isinstance(form, TableForm):
+        smaller = reduce_tables(network, form, least, time, accuracy)
+    elif len(decay_groups(form.decay)[0]) > MANY_DECAYS:
+        smaller = prune(network, tolerance=0.1 * tolerance, time=time).model
+    if smaller is None:
+        form = form if isinstance(form, QuadraticForm) else quadratic_form(network)
+        pairs = influential_tables(form, least, time)
+        smaller = reduce_gated(network, form, pairs, accuracy, np.random.default_rng(seed))
+    if isinstance(form, TableForm):
+        change = change_from(network, time)(smaller)
     else:
-        tables = influential_tables(form, 0.1 * tolerance * whole, time)
-        smaller = reduce_gated(network, form, tables, accuracy, np.random.default_rng(seed))
-    change = relative_change(form, quadratic_form(smaller), time, whole)
+        change = relative_change(form, quadratic_form(smaller), time, whole)
     # As many neurons and more gate outputs are no gain.
     if change > tolerance or (smaller.neurons, smaller.gate_width) > before:
         smaller, change = network, 0.0
