@@ -85,8 +85,8 @@ class Rates:
 
 
 def decompiled(network: uh.GatedRNN) -> str:
-    found = uh.decompile(network)
-    return f"{found.verdict}, residual {found.residual:.1e}"
+    result = uh.decompile(network)
+    return f"{result.verdict}, residual {result.residual:.1e}"
 
 
 def reduced(network: uh.GatedRNN) -> str:

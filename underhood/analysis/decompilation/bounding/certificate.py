@@ -183,16 +183,10 @@ def certify(
     difference = function.without(scaled)
     keeps = memory_decays(attention)
     shares: Json = {}
-    for prefix, function_form in (("", form), ("left_", difference)):
-        parts = by_roles(function_form, keeps).items()
-        sizes: Json = {
-            "degrees": degree_sizes(function_form, time),
-            "groups": {role: size(part, time) for role, part in parts},
-        }
-        shares |= {
-            prefix + name: {part: value / (whole or 1.0) for part, value in of_parts.items()}
-            for name, of_parts in sizes.items()
-        }
+    for prefix, part in (("", form), ("left_", difference)):
+        roles = {role: size(piece, time) for role, piece in by_roles(part, keeps).items()}
+        for name, sizes in (("degrees", degree_sizes(part, time)), ("groups", roles)):
+            shares[prefix + name] = {key: value / (whole or 1.0) for key, value in sizes.items()}
     # Decays that differ at all may drift apart over a long sequence.
     if isinstance(difference, QuadraticForm):
         difference = difference.gathered(equal=0.0)
