@@ -39,7 +39,7 @@ class Device:
     speed: float
 
 
-# Fitted by benchmarks/cost.py; the H200's setup was measured by benchmarks/packing.py.
+# Fitted by benchmarks/cost.py; the H200's setup was measured by benchmarks/gpu/packing.py.
 H200 = Device("gpu", 14.0, launch=2.4e-7, wait=2.4e-6, rate=6.6e12, speed=1.7e13)
 CORE = Device("cpu", 6.6, launch=0.0, wait=0.0, rate=7.9e9, speed=1.6e11)
 

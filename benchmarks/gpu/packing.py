@@ -1,6 +1,6 @@
 """The same study as one unit per student, and packed: how much packing pays on this device.
 
-    python benchmarks/packing.py [STUDENTS]
+    python benchmarks/gpu/packing.py [STUDENTS]
 
 Both in this process, one after the other, programs compiled anew for each. A process keeps the
 programs that it has compiled, so units of one student compile once too; "as separate processes"
