@@ -47,7 +47,7 @@ PUBLIC = sorted(
         *("attention_from_linear_rnn", "tasks", "recall", "train", "Recipe", "Adam", "Cosine"),
         *("Run", "Mamba2", "DeltaNet", "GatedDeltaNet", "KDA", "GLA", "RetNet", "Lightning"),
         *("HGRN2", "RWKV6", "RWKV7", "MLSTM", "RGLRU", "MinGRU", "JambaBlock"),
-        *("fit", "Fit"),
+        *("fit", "Fit", "Shrinking"),
         *("sweep", "Study", "decompile", "Decompilation", "Certificate", "roles"),
         *("prune", "Pruned", "merge", "Merged", "polish", "Polished", "reduce", "Reduced"),
         *("polynomial", "Polynomial", "moment_form", "MomentForm", "probe", "Probes"),

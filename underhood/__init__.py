@@ -27,7 +27,7 @@ _NAMES = {
         stream Mamba2 DeltaNet GatedDeltaNet KDA GLA RetNet Lightning HGRN2 RWKV6 RWKV7 MLSTM
         RGLRU MinGRU JambaBlock""",
     "sweeps": "Study sweep",
-    "training": "Adam Cosine Fit Recipe Run fit train",
+    "training": "Adam Cosine Fit Recipe Run Shrinking fit train",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted([*_MODULES, "recall", "tasks"])

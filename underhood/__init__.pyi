@@ -93,6 +93,7 @@ from underhood.training import (
     Fit as Fit,
     Recipe as Recipe,
     Run as Run,
+    Shrinking as Shrinking,
     fit as fit,
     train as train,
 )

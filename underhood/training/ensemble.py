@@ -20,6 +20,7 @@ from underhood.tasks import Task
 from underhood.training.device import precision_of
 from underhood.training.members import TEACHER_AXIS, Axes, Member, combine
 from underhood.training.recipes import Recipe
+from underhood.training.shrinking.plan import Shrinking
 
 # make_student(width, *, key) returns a student: a module (a pytree of arrays) that can be called.
 StudentMaker = Callable[..., PyTree]
@@ -72,6 +73,7 @@ class Ensemble:
 
     teachers  of the teacher axis; none without that axis
     task      in the recipe's precision, at its own length
+    shrunk    the plan by which students of a finished run became these
     """
 
     make_student: StudentMaker
@@ -82,6 +84,7 @@ class Ensemble:
     task: Task
     recipe: Recipe
     key: PRNGKeyArray
+    shrunk: Shrinking | None = None
 
     @property
     def window(self) -> int:

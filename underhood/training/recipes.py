@@ -79,6 +79,20 @@ class Fade:
 
 
 @dataclass(frozen=True)
+class Exponential:
+    """From 1 down to `end`, by the same share at every step."""
+
+    end: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.end <= 1:
+            raise BadInput(f"Exponential needs 0 < end ≤ 1, not {self.end!r}.")
+
+    def __call__(self, progress: Scalar) -> Scalar:
+        return self.end**progress
+
+
+@dataclass(frozen=True)
 class First:
     """The beginning of another schedule, `part` of it, drawn out over the whole run."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.common.errors import refuse
+from underhood.common.errors import BadInput, refuse
 from underhood.common.numbers import whole_problems
 from underhood.common.provenance import provenance
 from underhood.layers.kernels.choice import default_backend
@@ -28,6 +28,13 @@ from underhood.training.members import Axes
 from underhood.training.progress import Bar, stop_on_interrupt
 from underhood.training.recipes import Recipe
 from underhood.training.run import Run
+from underhood.training.shrinking.handover import (
+    Shrunk,
+    check_plan,
+    narrow_ensemble,
+    wide_folder,
+)
+from underhood.training.shrinking.plan import Shrinking
 from underhood.training.storage import folder as storage
 from underhood.training.storage.settings import check_same_settings, settings_file, settings_of
 
@@ -40,7 +47,7 @@ CHECKPOINT_SHARE = 20
 def train(
     make_student: StudentMaker,
     task: Task,
-    recipe: Recipe,
+    recipe: Recipe | Shrinking,
     *,
     widths: int | Iterable[int],
     key: PRNGKeyArray,
@@ -54,6 +61,7 @@ def train(
 ) -> Run:
     """Train `make_student(width, key=key)` for every width, point of the axes, and seed.
 
+    recipe    a Recipe, or a Shrinking: two recipes between which the students get smaller
     seeds     how many, or which; a member's keys depend on its own seed alone
     axes      learning_rate, weight_decay, teacher: a list of values used at every width,
               or (for numbers) a dict {width: value}
@@ -68,9 +76,17 @@ def train(
     limits = {name: n for name, n in (("lanes", lanes), ("memory", memory)) if n is not None}
     refuse(whole_problems(**limits), about="train")
     check_log(log)
+    first = recipe.wide if isinstance(recipe, Shrinking) else recipe
     ensemble = make_ensemble(
-        make_student, task, recipe, widths=widths, seeds=seeds, axes=axes, key=key
+        make_student, task, first, widths=widths, seeds=seeds, axes=axes, key=key
     )
+    if isinstance(recipe, Shrinking):
+        if log is not None:
+            raise BadInput("train: log= follows one Recipe, not a Shrinking; leave it out.")
+        check_plan(ensemble, axes)
+        return train_shrinking(
+            ensemble, recipe, out=out, progress=progress, lanes=lanes, memory=memory
+        )
     return train_members(ensemble, out=out, progress=progress, log=log, lanes=lanes, memory=memory)
 
 
@@ -83,10 +99,12 @@ def train_members(
     lanes: int | None = None,
     memory: int | None = None,
     deadline: Deadline | None = None,
+    before: Shrunk | None = None,
 ) -> Run:
     """Train the members of an ensemble, or go on, or read the finished run; see `train`.
 
     deadline  when to stop, keep a checkpoint and raise OutOfTime; None: never
+    before    the run that made the students, if one did; the curves go on from its curves
     """
     recipe, settings = ensemble.recipe, settings_of(ensemble)
     with precision_of(recipe.precision), storage.opened_folder(out) as folder:
@@ -118,9 +136,43 @@ def train_members(
             settings=settings,
             provenance={**origin, "seconds": round(last.seconds, 2)},
         )
+        run = run if before is None else before.joined(run)
         if folder is not None:
             run.save(folder)
         return run
+
+
+def train_shrinking(
+    ensemble: Ensemble,
+    plan: Shrinking,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
+    lanes: int | None = None,
+    memory: int | None = None,
+) -> Run:
+    """Train the members, make them smaller, and train what is left of them.
+
+    The first run lies in the folder `wide` of the second one's. Each resumes as a run does.
+    """
+
+    def shown(done_before: int) -> bool | Callable[[int, int], None] | None:
+        if not callable(progress):
+            return progress
+        return lambda done, steps: progress(done_before + done, plan.steps)
+
+    wide = train_members(
+        ensemble, out=wide_folder(out), progress=shown(0), lanes=lanes, memory=memory
+    )
+    smaller, before = narrow_ensemble(ensemble, wide, plan)
+    return train_members(
+        smaller,
+        out=out,
+        progress=shown(plan.wide.steps),
+        lanes=lanes,
+        memory=memory,
+        before=before,
+    )
 
 
 def read_members(ensemble: Ensemble, folder: Path) -> Run:

@@ -51,6 +51,8 @@ def settings_of(ensemble: Ensemble) -> Json:
         "first_weights": tree_checksum(first),
         "sketch": {"task.numbers": sketch(numbers), "first_weights": sketch(first)},
     }
+    if ensemble.shrunk is not None:
+        settings = {"shrunk": ensemble.shrunk, **settings}
     return json.loads(json.dumps(settings, default=as_setting))
 
 

@@ -1,0 +1,1 @@
+"""Students that get smaller between two recipes."""
