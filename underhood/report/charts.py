@@ -18,8 +18,12 @@ import numpy as np
 
 from underhood.common.files import Json
 
-# Okabe and Ito's colours, without the yellow that white paper swallows.
-PALETTE = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777")
+# Okabe and Ito's colours, without the yellow that white paper swallows; then purple and brown, for
+# plots of many series, whose points have shapes too.
+PALETTE = (
+    *("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777"),
+    *("#6a3fb0", "#8a4b1f"),
+)
 Groups = tuple[tuple[str, int], ...]
 # Shorter lists are sent again wherever they occur.
 SHARED_FROM = 20
@@ -40,6 +44,9 @@ class Series:
 
     mark    line, points, both or bars
     colour  place in the PALETTE
+    shape   of points: place among the markers of `drawing.py`; None: by colour in print, a circle
+            on the page
+    texts   what the page says of each point; by default its name and its two numbers
     Series of one name are switched on and off together.
     """
 
@@ -52,6 +59,8 @@ class Series:
     colour: int = 0
     dashed: bool = False
     faint: bool = False
+    shape: int | None = None
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

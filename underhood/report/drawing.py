@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("pdf", "svg", "png")
 STYLE_SHEET = Path(__file__).parent / "assets/print.mplstyle"
-# By colour, so that both say the same in every panel.
-MARKERS = ("o", "s", "^", "D", "v", "<", ">", "p")
+# By colour, so that both say the same in every panel; the page has the same shapes.
+MARKERS = ("o", "s", "^", "D", "v", "<", ">", "p", "P", "X")
 # No name of the program or day of the drawing, so that files change with their contents alone.
 METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -241,6 +241,7 @@ def draw_series(axis: "Axes", series: Series, label: str | None) -> None:
         else:
             axis.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
     style = "--" if series.dashed else "-"
+    shape = series.colour if series.shape is None else series.shape
     axis.plot(
         x,
         y,
@@ -249,7 +250,7 @@ def draw_series(axis: "Axes", series: Series, label: str | None) -> None:
         alpha=0.5 if series.faint else 1.0,
         linestyle="none" if series.mark == "points" else style,
         linewidth=0.6 if series.faint else 0.9,
-        marker=None if series.mark == "line" else MARKERS[series.colour],
+        marker=None if series.mark == "line" else MARKERS[shape],
         markersize=2.5,
         markerfacecolor="white" if series.dashed else colour,
     )

@@ -4,6 +4,30 @@
 import { shape } from "./dom.js";
 import { shortNumber, ticksFor } from "./scales.js";
 
+// Corners of the shapes that `drawing.py` names o s ^ D v < > p P X; a circle has none.
+const regular = (count, turn, size) =>
+  Array.from({ length: count }, (_, i) => {
+    const angle = ((turn + (360 * i) / count) * Math.PI) / 180;
+    return [size * Math.cos(angle), size * Math.sin(angle)];
+  });
+const PLUS = [[-1, -3], [1, -3], [1, -1], [3, -1], [3, 1], [1, 1], [1, 3], [-1, 3], [-1, 1],
+  [-3, 1], [-3, -1], [-1, -1]].map(([x, y]) => [x / 2.4, y / 2.4]);
+const SHAPES = [
+  [], regular(4, 45, 1.25), regular(3, -90, 1.4), regular(4, 0, 1.4), regular(3, 90, 1.4),
+  regular(3, 180, 1.4), regular(3, 0, 1.4), regular(5, -90, 1.25), PLUS,
+  PLUS.map(([x, y]) => [(x - y) * Math.SQRT1_2, (x + y) * Math.SQRT1_2]),
+];
+
+/** A point of a series, as large as a circle of this radius. */
+function dot(one, x, y, radius) {
+  const kind = one.dashed ? "dot hollow" : "dot";
+  const corners = SHAPES[one.shape ?? 0];
+  if (!corners.length) return shape("circle", { class: kind, cx: x, cy: y, r: radius });
+  const points = corners.map((at) =>
+    `${(x + radius * at[0]).toFixed(1)},${(y + radius * at[1]).toFixed(1)}`);
+  return shape("polygon", { class: kind, points: points.join(" ") });
+}
+
 export class PlotDrawing {
   rectangle() {
     const { left, right, top, bottom } = this.area;
@@ -94,10 +118,7 @@ export class PlotDrawing {
       group.append(shape("path", { class: "line", d: d.join(""), "stroke-dasharray": dash }));
     }
     if (one.mark !== "line") {
-      for (const [x, y] of points) {
-        const kind = one.dashed ? "dot hollow" : "dot";
-        group.append(shape("circle", { class: kind, cx: x, cy: y, r: one.faint ? 2.5 : 3 }));
-      }
+      group.append(...points.map(([x, y]) => dot(one, x, y, one.faint ? 2.5 : 3)));
     }
     return group;
   }
@@ -142,7 +163,7 @@ export function keyMarks(one) {
     group.append(shape("path", { class: "line", d: "M1 6H23", "stroke-dasharray": dash }));
   }
   if (one.mark !== "line") {
-    group.append(shape("circle", { class: one.dashed ? "dot hollow" : "dot", cx: 12, cy: 6, r: 3 }));
+    group.append(dot(one, 12, 6, 3));
   }
   return [group];
 }

@@ -225,7 +225,8 @@ class PlotView extends PlotDrawing {
     const range = one.low
       ? ` (${shortNumber(one.low[at.i])} to ${shortNumber(one.high[at.i])})`
       : "";
-    this.told.textContent = `${one.name}: ${shortNumber(y)}${range} at ${where}`;
+    const text = `${one.name}: ${shortNumber(y)}${range} at ${where}`;
+    this.told.textContent = one.texts?.[at.i] ?? text;
     return undefined;
   }
 
