@@ -1,6 +1,7 @@
 """Charts and figures for print: three formats, the same bytes, text alternatives."""
 
 import json
+import re
 import shutil
 
 import matplotlib.pyplot as plt
@@ -11,6 +12,7 @@ from result_files import COMMITTED
 
 from underhood.report.build import build
 from underhood.report.charts import (
+    PALETTE,
     Axis,
     Figure,
     Film,
@@ -23,9 +25,10 @@ from underhood.report.charts import (
     encode_chart,
 )
 from underhood.report.curves import comparison_charts, stages_charts
-from underhood.report.drawing import FORMATS, draw, lay_out
+from underhood.report.drawing import FORMATS, MARKERS, draw, lay_out
 from underhood.report.figures import figure_of
-from underhood.report.page import packed_json
+from underhood.report.frontier import frontier_charts
+from underhood.report.page import asset, packed_json
 from underhood.report.weights import (
     merging_pictures,
     readings_charts,
@@ -150,6 +153,40 @@ def test_plots_travel_with_short_numbers_and_gaps() -> None:
     assert sent["series"][1]["y"] == [2, 0.33333]
     assert sent["series"][0]["low"] is None and sent["series"][1]["high"] == [1, 1]
     assert sent["lines"] == [{"label": "theory", "at": 14.0, "vertical": True}]
+
+
+def test_every_trained_layer_has_a_colour_and_a_shape_and_points_say_what_they_are() -> None:
+    arrays, result = stored("recall_memory")
+    less = {f"{codes}_counted": 0.9 * arrays[f"{codes}_linear"] for codes in ("dense", "hash")}
+    plot, pairs = frontier_charts(arrays | less, result)
+    trained = [curve for curve in plot.series if curve.name.startswith("trained: ")]
+    assert len(trained) == 10
+    assert len({curve.colour for curve in trained}) == len({curve.shape for curve in trained}) == 10
+    marks = [(curve.colour, curve.shape) for curve in plot.series if curve.mark == "points"]
+    assert len(set(marks)) == len(marks)
+    (delta,) = (curve for curve in trained if curve.name == "trained: DeltaNet")
+    said = "trained: DeltaNet: accuracy 0.793 with 2,240 numbers of state, 8,960 bytes"
+    assert delta.texts[0] == said
+    assert encode_chart(plot)["series"][plot.series.index(delta)]["texts"][0] == said
+    # The caveats speak of these curves; a convolution counted takes from the state.
+    curves = {curve.name: curve for curve in plot.series}
+    counted = curves["hash codes, convolution counted"]
+    assert counted.dashed and np.all(counted.y <= curves["hash codes, formula"].y + 1e-9)
+    # What was run stands beside the formula, at the state of the panel alone.
+    (run,) = (curve for curve in pairs.series if curve.name == "hash codes, run")
+    assert list(run.x) == [4, 8, 16, 32, 64, 128, 256] and np.all(run.low <= run.y)
+
+
+def test_the_page_has_every_colour_and_every_shape() -> None:
+    style, marks = asset("page.css"), asset("chart_marks.js")
+    for place in range(len(PALETTE)):
+        # Light, dark by the system, dark by the button.
+        assert len(re.findall(rf"--c{place}: #", style)) >= 3
+        assert f".c{place} {{ --colour: var(--c{place}); }}" in style
+    shapes = re.search(r"const SHAPES = \[(.*?)\n\];", marks, re.S)
+    assert shapes is not None
+    kinds = re.findall(r"regular\(|PLUS|\[\]", shapes[1])
+    assert len(kinds) == len(MARKERS) == len(PALETTE)
 
 
 def test_charts_have_text_alternatives() -> None:

@@ -222,6 +222,19 @@ def test_plots_are_read_by_keyboard_alone(page) -> None:
     assert ticks(plot) == first
 
 
+def test_trained_layers_are_named_with_their_state_by_keys_and_by_mouse(page) -> None:
+    plot = chart(page, "recall_memory")
+    plot.scroll_into_view_if_needed()
+    plot.locator("svg.plot").focus()
+    said = told_after(page, plot, "ArrowRight", *["ArrowDown"] * 8)
+    layers = {text.split(": ")[1] for text in said}
+    assert {"Gated DeltaNet", "DeltaNet", "Mamba-2", "RWKV-7"} <= layers
+    assert all("numbers of state" in text for text in said)
+    plot.locator('.series[data-name="trained: Hyena"] polygon').first.hover(force=True)
+    by_mouse = plot.locator(".chart-told").text_content()
+    assert by_mouse.startswith("trained: Hyena: accuracy 0.185 with 130,205 numbers of state")
+
+
 def test_block_pictures_and_the_film_are_read_by_keyboard(page) -> None:
     weights = chart(page, "figure2", 1)
     weights.locator(".panels").focus()

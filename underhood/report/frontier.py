@@ -3,7 +3,7 @@
 import numpy as np
 
 from underhood.common.files import Json
-from underhood.report.charts import Axis, Charts, Grid, Line, Plot, Series, Sign
+from underhood.report.charts import PALETTE, Axis, Charts, Grid, Line, Plot, Series, Sign
 from underhood.report.curves import Arrays
 
 # A number of the state takes four bytes.
@@ -13,7 +13,14 @@ CURVE_TITLES = {
     "hash_linear": "hash codes, formula",
     "hash_delta": "hash codes, delta rule, formula",
 }
+# With the shift counted as Zoology counts its convolution; in the colours of the codes.
+COUNTED_TITLES = {
+    "dense_counted": ("dense codes, convolution counted", 1),
+    "hash_counted": ("hash codes, convolution counted", 2),
+}
 RUN_TITLES = {0.0: "dense codes, run", 1.0: "hash codes, run"}
+# The state of the second panel; runs this near to it, as a share, are shown there.
+SHOWN_STATE, SAME_STATE = 2240, 0.01
 # The sign says the same as the colour; colours are places in the PALETTE.
 ANSWER_SIGNS = {"exact": "=", "limit": "→", "impossible": "✕", "open": "?"}
 # Columns of the rows that only the cells show; the page would grow by a tenth.
@@ -28,8 +35,14 @@ ANSWER_COLOURS = {"exact": 3, "limit": 5, "impossible": 2, "open": 7}
 def frontier_charts(arrays: Arrays, result: Json) -> Charts:
     """Show recall_memory: mean accuracy against bytes, and accuracy against pairs."""
     curves = [
-        Series(title, NUMBER_BYTES * arrays["state"], arrays[name], colour=place + 1)
+        recall_series(title, arrays["state"], arrays[name], colour=place + 1)
         for place, (name, title) in enumerate(CURVE_TITLES.items())
+    ]
+    curves += [
+        recall_series(title, arrays["state"], arrays[name], colour=colour, dashed=True)
+        for name, (title, colour) in COUNTED_TITLES.items()
+        # Older results do not have them.
+        if name in arrays
     ]
     floor = Series(
         "no recurrence is above", arrays["floor_bytes"], arrays["floor"], colour=7, dashed=True
@@ -39,19 +52,50 @@ def frontier_charts(arrays: Arrays, result: Json) -> Charts:
     return (Plot("Recall against state", *axes, series), pairs_plot(arrays))
 
 
+def recall_series(
+    name: str,
+    state: np.ndarray,
+    accuracy: np.ndarray,
+    *,
+    colour: int,
+    mark: str = "line",
+    shape: int | None = None,
+    faint: bool = False,
+    dashed: bool = False,
+) -> Series:
+    """Return accuracies against bytes; each point says its name, its accuracy and its state."""
+    texts = tuple(
+        f"{name}: accuracy {recalled:.3f} with {number:,.0f} numbers of state, "
+        f"{NUMBER_BYTES * number:,.0f} bytes"
+        for number, recalled in zip(state, accuracy, strict=True)
+    )
+    return Series(
+        name,
+        NUMBER_BYTES * state,
+        accuracy,
+        mark=mark,
+        colour=colour,
+        dashed=dashed,
+        faint=faint,
+        shape=shape,
+        texts=texts,
+    )
+
+
 def trained_series(result: Json) -> list[Series]:
-    """Return the trained points, a series per layer."""
+    """Return the trained points, a series per layer, each with a colour and a shape of its own."""
     layers: dict[str, list[Json]] = {}
     for row in result["rows"]:
         if row["run"] == "trained":
             layers.setdefault(row["layer"], []).append(row)
     return [
-        Series(
+        recall_series(
             f"trained: {layer}",
-            np.array([NUMBER_BYTES * row["state"] for row in rows], float),
+            np.array([row["state"] for row in rows], float),
             np.array([row["accuracy"] for row in rows], float),
             mark="points",
-            colour=place % 8,
+            colour=place % len(PALETTE),
+            shape=place % len(PALETTE),
             faint=True,
         )
         for place, (layer, rows) in enumerate(layers.items())
@@ -69,19 +113,27 @@ def run_series(arrays: Arrays) -> list[Series]:
             for state in states
         ]
         if len(states):
-            values = NUMBER_BYTES * states, np.array(means)
-            series.append(Series(title, *values, mark="points", colour=1 + int(kind)))
+            colour, mean = 1 + int(kind), np.array(means)
+            series.append(recall_series(title, states, mean, colour=colour, mark="points", shape=0))
     return series
 
 
 def pairs_plot(arrays: Arrays) -> Plot:
-    """Plot accuracy against the number of pairs, by formula, at one state."""
-    series = tuple(
-        Series(title, arrays["panel_pairs"], arrays[f"panel_{name}"], mark="both", colour=place + 1)
+    """Plot accuracy against the number of pairs at one state: by formula, and of networks run."""
+    curves = [
+        Series(title, arrays["panel_pairs"], arrays[f"panel_{name}"], colour=place + 1)
         for place, (name, title) in enumerate(CURVE_TITLES.items())
-    )
-    title = "Recall against pairs, 2,240 numbers of state"
-    return Plot(title, Axis("pairs", log=True), Axis("accuracy"), series)
+    ]
+    near = np.abs(arrays["run_state"] - SHOWN_STATE) <= SAME_STATE * SHOWN_STATE
+    for kind, title in RUN_TITLES.items():
+        which = near & (arrays["run_hash"] == kind)
+        if np.any(which):
+            accuracy, error = arrays["run_accuracy"][which], 2 * arrays["run_error"][which]
+            band = accuracy, accuracy - error, accuracy + error
+            pairs = arrays["run_pairs"][which]
+            curves.append(Series(title, pairs, *band, "points", 1 + int(kind), shape=0))
+    title = f"Recall against pairs, {SHOWN_STATE:,} numbers of state"
+    return Plot(title, Axis("pairs", log=True), Axis("accuracy"), tuple(curves))
 
 
 def atlas_charts(arrays: Arrays, result: Json) -> Charts:

@@ -8,7 +8,7 @@ CAVEATS = (
     "What the axis counts: the state as Zoology's code counts it, four bytes a number. Trained "
     "networks have two layers; the first is a short convolution, counted as 3·d_model numbers. "
     "Compiled networks carry only the dk numbers of the last key in its place. With 3·(dk + dv) "
-    "counted instead, they recall what the dotted curves say.",
+    "counted instead, they recall what the dashed curves say.",
     "Not counted for the trained layers: the short convolutions inside DeltaNet, Gated DeltaNet "
     "and Mamba. RWKV-7's sizes predate a correction that its authors announce: divide by 4 and 16 "
     "for d_model = 128 and 256. Softmax attention keeps every token; its state grows with length.",
