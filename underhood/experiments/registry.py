@@ -13,6 +13,7 @@ from underhood.experiments.beyond import (
     atlas,
     identifiability,
     recall_memory,
+    recall_training,
     weight_decay,
 )
 from underhood.experiments.paper import (
@@ -93,6 +94,7 @@ TRAINING: dict[str, Training] = {
     "table2": (students.regression_studies, 30),
     "recall_gated": (partial(students.recall_studies, side=False), 170),
     "recall_side": (partial(students.recall_studies, side=True), 190),
+    "recall_training": (recall_training.studies_of_recall_training, 60),
     "weight_decay": (weight_decay.studies_of_weight_decay, 30),
 }
 REGISTRY: dict[str, Entry] = {
@@ -113,6 +115,7 @@ REGISTRY: dict[str, Entry] = {
     "recall_side": (recall_side.reproduce_recall_side, 10, 30, 310),
     "identifiability": (identifiability.reproduce_identifiability, 10, 90, 2400),
     "recall_memory": (recall_memory.reproduce_recall_memory, 10, 100, 900),
+    "recall_training": (recall_training.reproduce_recall_training, 15, None, 1200),
     "atlas": (atlas.reproduce_atlas, 15, 120, 300),
     "weight_decay": (weight_decay.reproduce_weight_decay, None, None, 720),
     "architectures2026": (architectures2026.reproduce_architectures2026, 40, 3600, None),

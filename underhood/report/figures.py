@@ -32,6 +32,7 @@ FIGURES: dict[str, Callable[[curves.Arrays, Json], Charts]] = {
     "recall_side": weights.recalled_charts,
     "identifiability": curves.shares_charts,
     "recall_memory": frontier.frontier_charts,
+    "recall_training": frontier.rates_charts,
     "atlas": frontier.atlas_charts,
     "weight_decay": weights.readings_charts,
     "architectures2026": frontier.closeness_charts,

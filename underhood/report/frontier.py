@@ -1,4 +1,4 @@
-"""Layers side by side: recall against state, closeness to attention, and the atlas."""
+"""Layers side by side: recall against state and rate, closeness to attention, and the atlas."""
 
 import numpy as np
 
@@ -21,6 +21,8 @@ COUNTED_TITLES = {
 RUN_TITLES = {0.0: "dense codes, run", 1.0: "hash codes, run"}
 # The state of the second panel; runs this near to it, as a share, are shown there.
 SHOWN_STATE, SAME_STATE = 2240, 0.01
+# Colours of random, compiled and noisy starts.
+START_COLOURS = (7, 1, 2)
 # The sign says the same as the colour; colours are places in the PALETTE.
 ANSWER_SIGNS = {"exact": "=", "limit": "→", "impossible": "✕", "open": "?"}
 # Columns of the rows that only the cells show; the page would grow by a tenth.
@@ -134,6 +136,71 @@ def pairs_plot(arrays: Arrays) -> Plot:
             curves.append(Series(title, pairs, *band, "points", 1 + int(kind), shape=0))
     title = f"Recall against pairs, {SHOWN_STATE:,} numbers of state"
     return Plot(title, Axis("pairs", log=True), Axis("accuracy"), tuple(curves))
+
+
+def rates_charts(arrays: Arrays, result: Json) -> Charts:
+    """Show recall_training: accuracy against the rate for each layer, and how many rates gain."""
+    rows = result["rows"]
+    layers = list(dict.fromkeys(row["layer"] for row in rows))
+    # The largest memory that every layer has.
+    memory = max(
+        set.intersection(*({r["memory"] for r in rows if r["layer"] == x} for x in layers))
+    )
+    starts = list(dict.fromkeys(row["start"] for row in rows))
+    plots = []
+    for layer in layers:
+        places = [p for p, r in enumerate(rows) if (r["layer"], r["memory"]) == (layer, memory)]
+        shapes = {e: 3 + i for i, e in enumerate(sorted({arrays["epsilon"][p] for p in places}))}
+        series = tuple(
+            rates_series(
+                rows[place],
+                arrays["rates"],
+                arrays["after"][place],
+                colour=START_COLOURS[starts.index(rows[place]["start"])],
+                shape=shapes[arrays["epsilon"][place]] if rows[place]["epsilon"] else 0,
+            )
+            for place in places
+        )
+        reference = Line("formula, without training", float(arrays["formula"][places[0]]))
+        axes = Axis("learning rate", log=True), Axis("accuracy, mean of the test sets")
+        plots.append(Plot(f"{layer}, memory of {memory}", *axes, series, (reference,)))
+    return (*plots, windows_plot(rows, layers, starts))
+
+
+def rates_series(
+    row: Json, rates: np.ndarray, after: np.ndarray, *, colour: int, shape: int
+) -> Series:
+    """Return the accuracies of a start after training; the band is the range over seeds."""
+    name = row["start"] + (f", ε = {row['epsilon']:g}" if row["epsilon"] else "")
+    band = np.median(after, axis=1), after.min(axis=1), after.max(axis=1)
+    return Series(name, rates, *band, "both", colour, row["start"] == "noisy", shape=shape)
+
+
+def windows_plot(rows: list[Json], layers: list[str], starts: list[str]) -> Plot:
+    """Plot at how many rates each start gains, over all states; of several ε the best one's."""
+    series = []
+    for place, start in enumerate(starts):
+        counts = []
+        for layer in layers:
+            best: dict[int, Json] = {}
+            for row in rows:
+                if (row["layer"], row["start"]) == (layer, start):
+                    best[row["memory"]] = max(
+                        best.get(row["memory"], row), row, key=lambda other: other["after"]
+                    )
+            words = [row["rates that gain"] for row in best.values()]
+            counts.append(float(sum(len(said.split()) for said in words if said != "none")))
+        # Beside each other, so that equal numbers are seen.
+        across = np.arange(len(layers)) + 0.12 * (place - 1)
+        texts = tuple(
+            f"{start}: {n:g} rates, {layer}" for n, layer in zip(counts, layers, strict=True)
+        )
+        y, colour = np.array(counts), START_COLOURS[place]
+        series.append(
+            Series(start, across, y, mark="points", colour=colour, shape=place, texts=texts)
+        )
+    x = Axis("layer", names=tuple(layers))
+    return Plot("Rates that gain", x, Axis("rates, all states"), tuple(series))
 
 
 def atlas_charts(arrays: Arrays, result: Json) -> Charts:

@@ -82,6 +82,8 @@ def test_an_experiment_without_a_budget_does_not_run_at_a_scale(capsys, tmp_path
     by_name = [name for name, experiment in EXPERIMENTS.items() if experiment.by_name]
     assert by_name == ["architectures2026"]
     assert at_scale("paper") == [name for name in EXPERIMENTS if name not in by_name]
+    trained_on_a_gpu = {name for name in EXPERIMENTS if "quick" not in EXPERIMENTS[name].budget}
+    assert trained_on_a_gpu == {"recall_training", "weight_decay"}
     command = ["reproduce", "weight_decay", "--scale", "quick", "--out", str(tmp_path / "out")]
     assert main(command) == 2
     line = "underhood: weight_decay does not run at quick scale; use paper.\n"
