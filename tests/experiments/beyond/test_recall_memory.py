@@ -1,10 +1,12 @@
 """The recall–memory frontier at smoke scale, and its rule on planted runs."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from result_files import COMMITTED, ROOT
 
 from underhood.experiments.beyond.recall_memory import (
     CAVEATS,
@@ -91,6 +93,17 @@ def test_a_planted_difference_is_caught(off, error, verdict):
     number, same = judge_recall(runs, [0.0, 0.001])
     assert (number.verdict, same.verdict) == (verdict, "reproduced")
     assert judge_recall(runs, [0.01])[1].verdict == "differs"
+
+
+def test_the_table_of_the_page_is_that_of_the_result():
+    result = json.loads((COMMITTED["paper"] / "recall_memory/result.json").read_text())
+    page = (ROOT / "docs/recall.md").read_text(encoding="utf-8")
+    rows = [row for row in result["rows"] if row["pairs"] == "mean" and row["run"] != "trained"]
+    assert len(rows) == 12 and result["verdict"] == "reproduced"
+    assert not result["provenance"]["commit"].endswith("+")
+    for row in rows:
+        cells = f"{row['accuracy']:.3f} | {row['formula']:.3f}"
+        assert f"| {row['codes']} | {row['state']:,} | {cells} |\n" in page
 
 
 def test_the_information_floor():
