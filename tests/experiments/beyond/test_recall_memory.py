@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from result_files import COMMITTED, ROOT
 
+from underhood.common.tensors import read_tensors
 from underhood.experiments.beyond.recall_memory import (
     CAVEATS,
     MANY_ANSWERS,
@@ -104,6 +105,26 @@ def test_the_table_of_the_page_is_that_of_the_result():
     for row in rows:
         cells = f"{row['accuracy']:.3f} | {row['formula']:.3f}"
         assert f"| {row['codes']} | {row['state']:,} | {cells} |\n" in page
+
+
+@pytest.mark.parametrize(
+    ("curve", "above"),
+    [
+        ("dense_linear", [("DeltaNet", 2240)]),
+        ("dense_counted", [("DeltaNet", 2240), ("Gated DeltaNet", 4288)]),
+        ("hash_linear", []),
+        ("hash_counted", []),
+    ],
+)
+def test_the_page_says_which_trained_layers_are_above_a_curve(curve, above):
+    arrays = read_tensors(COMMITTED["paper"] / "recall_memory/arrays.safetensors").arrays
+    state = np.log(arrays["state"])
+    within = [point for point in trained_points() if np.log(point.state) <= state[-1]]
+    assert [
+        (point.layer, point.state)
+        for point in within
+        if point.accuracy > np.interp(np.log(point.state), state, arrays[curve])
+    ] == above
 
 
 def test_the_information_floor():
