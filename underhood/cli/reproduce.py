@@ -27,10 +27,10 @@ class Reproduce(EngineOptions):
     strict: bool = False
     """Exit with status 1 if a claim differs."""
     plan: bool = False
-    """Print what would be done and how long it takes, and end."""
+    """Print what would be done and about how long it takes, and end."""
     stop_after: Maybe[str] = None
-    """Stop after this time, such as 8m or 1h30m: write what is finished, keep the rest, and exit
-    with status 75. The same command goes on."""
+    """Stop after this time, such as 8m or 1h30m (engines local and processes): write what is
+    finished, keep the rest, and exit with status 75. The same command goes on."""
 
     def run(self) -> int:
         from underhood.cli.printing import (

@@ -2,8 +2,8 @@
 
 For machines that have JAX, Equinox and Optax, but not all packages of the command line: it needs
 neither tyro nor rich nor jinja2. It writes what `underhood reproduce` writes, except the page and
-the figures; `underhood report` makes those later, anywhere. The options are those of `underhood
-reproduce`. With --workers, as many processes share the device (needs cloudpickle).
+the figures; `underhood report` makes those later, anywhere. The options mean what they mean in
+`underhood reproduce`, and --workers implies its --engine processes (needs cloudpickle).
 """
 
 import argparse

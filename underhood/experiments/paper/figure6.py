@@ -3,7 +3,7 @@
 At quick scale the students are those of Figures 4A and 4B, read from the finished results of these,
 if the folder has them and the command does not make them anew; else from their runs. At paper scale
 Figure 4 has one width, so this experiment has students of its own: every width, at searched
-learning rates, a tenth and a third of the paper's updates. The orders of Figure 4 are judged on
+learning rates, an eighth and a third of the paper's updates. The orders of Figure 4 are judged on
 them too, as ours. Sizes are few, so numbers of parameters are equal up to EQUAL_PARAMETERS.
 docs/reproduction.md says what is judged.
 """
