@@ -91,7 +91,7 @@ class ComparisonPlan:
     def studies(self, setting: Setting) -> dict[str, Study]:
         """Return what is trained if no student breaks, by the names of the runs.
 
-        Of a size whose rate is searched, the run is there at the smallest rate.
+        The rate of a searched run is not known yet, so it stands here with the first of the grid.
         """
         studies = {}
         for architecture, depth, width in self.sizes():
