@@ -321,6 +321,10 @@ def test_outputs_of_any_size_and_as_many_sequences_as_the_refusal_asks_for() -> 
 # --- the report, and what is refused
 
 
+def test_a_step_may_differ_from_the_call_by_rounding() -> None:
+    assert attention_score(RunningSum(1 + 1e-7), key=KEY, **SMALL).state_q is not None
+
+
 def test_the_report_is_a_short_table() -> None:
     result = attention_score(attention(2), key=KEY, **SMALL)
     lines = str(result).splitlines()
@@ -332,6 +336,24 @@ def test_the_report_is_a_short_table() -> None:
 
 def identity(xs: jax.Array) -> jax.Array:
     return xs @ jnp.eye(2)
+
+
+class RunningSum:
+    """A layer whose step multiplies the outputs of its call by `step_size`."""
+
+    d_in = 2
+
+    def __init__(self, step_size: float):
+        self.step_size = step_size
+
+    def __call__(self, xs):
+        return jnp.cumsum(xs, axis=0)
+
+    def initial_state(self):
+        return jnp.zeros(2)
+
+    def step(self, state, x):
+        return state + x, self.step_size * (state + x)
 
 
 @pytest.mark.parametrize(
@@ -352,6 +374,7 @@ def identity(xs: jax.Array) -> jax.Array:
         (lambda xs: (xs, xs), {"d_in": 2}, "real numbers, not tuple"),
         (lambda xs: xs * 1j, {"d_in": 2}, "real numbers, not complex128"),
         (lambda xs: jnp.log(xs), {"d_in": 2}, "outputs on .* not finite"),
+        (RunningSum(1.01), {"time": 4}, "step differ by 0.01 of their size.*must compute the same"),
     ],
 )
 @pytest.mark.usefixtures("unhooked")

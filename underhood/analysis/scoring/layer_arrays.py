@@ -28,6 +28,9 @@ TokenSequences = Float[Array, "batch time d_in"]
 LEAST_SEQUENCES, LEAST_PAIRS = 256, 4096
 # Sequences are compared in pairs at this many times at most.
 MOST_PLACES = 16
+# A layer's step may differ from its call by this part of the largest output: rounding of layers
+# that compute in float32 whatever they are given.
+SAME_OUTPUTS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def check_layer(layer: AnyLayer, plan: Plan) -> None:
     xs = jnp.zeros((1, time, d_in))
     try:
         made = eqx.filter_eval_shape(layer, xs[0])
-        state = eqx.filter_eval_shape(layer_states, layer, xs).shape[2] if streams(layer) else 0
+        state = eqx.filter_eval_shape(layer_steps, layer, xs)[0].shape[2] if streams(layer) else 0
     except BadInput:
         raise
     except (TypeError, ValueError, AttributeError) as problem:
@@ -155,13 +158,35 @@ def check_layer(layer: AnyLayer, plan: Plan) -> None:
         )
 
 
-def read_layer(layer: AnyLayer, xs: TokenSequences, *, states: bool = False) -> np.ndarray:
-    """Return a layer's outputs or states, or refuse them unless all are finite."""
-    numbers = np.asarray((layer_states if states else layer_outputs)(layer, xs))
-    if not np.all(np.isfinite(numbers)):
-        what = "states" if states else "outputs"
+def read_layer(layer: AnyLayer, xs: TokenSequences) -> np.ndarray:
+    """Return a layer's outputs, or refuse them unless all are finite."""
+    return finite(layer_outputs(layer, xs), "outputs")
+
+
+def read_states(layer: AnyLayer, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
+    """Return a layer's states; refuse them if token by token it does not give the outputs ys."""
+    states, outputs = (
+        finite(numbers, what)
+        for numbers, what in zip(
+            layer_steps(layer, jnp.asarray(xs)), ("states", "outputs"), strict=True
+        )
+    )
+    size = float(np.max(np.abs(ys), initial=0.0)) or 1.0
+    apart = float(np.max(np.abs(outputs / size - ys / size), initial=0.0))
+    if apart > SAME_OUTPUTS:
+        raise BadInput(
+            f"attention_score: the outputs of the layer's step differ by {apart:.1g} of their size "
+            "from those of a call with the whole sequence; both must compute the same."
+        )
+    return states
+
+
+def finite(numbers: Array, what: str) -> np.ndarray:
+    """Return numbers of a layer as a NumPy array, or refuse them unless all are finite."""
+    array = np.asarray(numbers)
+    if not np.all(np.isfinite(array)):
         raise BadInput(f"attention_score: the layer's {what} on the drawn tokens are not finite.")
-    return numbers
+    return array
 
 
 def promoted(tree: PyTree, dtype: jnp.dtype = jnp.float64) -> PyTree:
@@ -177,13 +202,13 @@ def layer_outputs(layer: AnyLayer, xs: TokenSequences) -> Float[Array, "batch ti
 
 
 @eqx.filter_jit
-def layer_states(layer: PyTree, xs: TokenSequences) -> Float[Array, "batch time state"]:
-    """Return the state after every token, as real numbers."""
+def layer_steps(layer: PyTree, xs: TokenSequences) -> tuple[Array, Array]:
+    """Return the state after every token, as real numbers, and the outputs: [batch, time, …]."""
     start = promoted(layer.initial_state(), xs.dtype)
 
-    def advance(state: PyTree, x: Array) -> tuple[PyTree, Array]:
-        state = layer.step(state, x)[0]
-        return state, real_numbers(state)
+    def advance(state: PyTree, x: Array) -> tuple[PyTree, tuple[Array, Array]]:
+        state, y = layer.step(state, x)
+        return state, (real_numbers(state), y)
 
     return jax.vmap(lambda sequence: jax.lax.scan(advance, start, sequence)[1])(xs)
 

@@ -152,7 +152,7 @@ def attention_score(
         degrees = degree_spectrum(layer, judged.xs, plan.counted)
         streams = layer_arrays.streams(layer)
         hs = tuple(
-            layer_arrays.read_layer(layer, jax.numpy.asarray(sample.xs), states=True)
+            layer_arrays.read_states(layer, sample.xs, sample.ys)
             for sample in (fitted, judged)
             if streams
         )
