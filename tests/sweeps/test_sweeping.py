@@ -34,7 +34,7 @@ def losses_of(outcomes: list[UnitOutcome]) -> list[float]:
 class Canned:
     """An engine that gives back what it was given, in the order given."""
 
-    workers, memory, concurrent = 1, None, False
+    workers, memory, concurrent, deadline = 1, None, False, None
 
     def __init__(self, outcomes):
         self.outcomes = outcomes

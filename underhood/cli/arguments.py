@@ -54,23 +54,25 @@ class EngineOptions:
     """dask: file with the key of this process."""
 
     def opened_engine(
-        self, deadline: "Deadline | None" = None
+        self, deadline: "Deadline | None" = None, *, may_read: bool = True
     ) -> contextlib.AbstractContextManager["Engine"]:
         """Return the engine that these options ask for, to be entered.
 
         deadline  when training stops; None: never
+        may_read  whether the command has a use for the engine that only reads
         """
         from underhood.sweeps.engines import Local, Stored
         from underhood.sweeps.processes import Processes
 
-        check_name("engine", self.engine, ("local", "processes", "dask", "stored"))
+        engines = ("local", "processes", "dask", *(["stored"] if may_read else []))
+        check_name("engine", self.engine, engines)
         takers = dict.fromkeys(OPTIONS_OF_DASK, "dask") | {"workers": "processes or dask"}
         if deadline is not None and self.engine in ("dask", "stored"):
             raise BadInput("--stop-after is for --engine local or processes; leave it out.")
-        for name, engines in takers.items():
-            if getattr(self, name) not in (None, False) and self.engine not in engines:
+        for name, taker in takers.items():
+            if getattr(self, name) not in (None, False) and self.engine not in taker:
                 option = name.replace("_", "-")
-                raise BadInput(f"--{option} is for --engine {engines}; add that, or leave it out.")
+                raise BadInput(f"--{option} is for --engine {taker}; add that, or leave it out.")
         if self.engine == "local":
             return contextlib.nullcontext(Local(deadline))
         if self.engine == "stored":

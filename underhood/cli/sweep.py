@@ -34,7 +34,7 @@ class Sweep(EngineOptions):
         refuse(whole_problems(**{"--most": self.most}), about="sweep")
         study = load_study(self.file)
         out = self.out or Path("results") / self.file.stem
-        with self.opened_engine() as engine:
+        with self.opened_engine(may_read=False) as engine:
             if self.plan:
                 finished, memory = Store(out).finished(), engine.memory
                 units = plan(study, finished, workers=engine.workers, most=self.most, memory=memory)
