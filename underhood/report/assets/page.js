@@ -49,17 +49,17 @@ function themeSwitch() {
 /** Buttons that leave only the claims with one verdict in the table. */
 function verdictFilter() {
   const rows = [...document.querySelectorAll("#verdicts tbody tr")];
-  const verdicts = [...new Set(rows.map((row) => row.dataset.verdict))];
+  const words = [...new Set(rows.map((row) => row.dataset.words))];
   const bar = document.getElementById("verdict-filter");
   const show = (verdict) => {
-    for (const row of rows) row.hidden = verdict !== "all" && row.dataset.verdict !== verdict;
+    for (const row of rows) row.hidden = verdict !== "all" && row.dataset.words !== verdict;
     for (const button of bar.children) {
       button.setAttribute("aria-pressed", button.dataset.verdict === verdict);
     }
   };
-  for (const verdict of ["all", ...verdicts]) {
+  for (const verdict of ["all", ...words]) {
     const count = verdict === "all" ? rows.length
-      : rows.filter((row) => row.dataset.verdict === verdict).length;
+      : rows.filter((row) => row.dataset.words === verdict).length;
     const button = element("button", { type: "button", onclick: () => show(verdict) },
       `${verdict} ${count}`);
     button.dataset.verdict = verdict;
