@@ -23,7 +23,7 @@ INSTALL    := UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --quiet --python $(BIN
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
-	@echo "Settings: PYTHON=$(PYTHON) (makes .venv), WORKERS=$(WORKERS), SCALE=$(SCALE), OUT=$(OUT),"
+	@echo "Settings: PYTHON=$(PYTHON) (makes .venv), WORKERS=$(WORKERS), TESTERS=$(TESTERS), SCALE=$(SCALE), OUT=$(OUT),"
 	@echo "          ENGINE=$(ENGINE) (local, processes, dask or stored), STOP_AFTER= (such as 50m)"
 
 setup: $(READY)  ## make .venv and install the pinned packages
@@ -33,10 +33,13 @@ demo: $(READY)  ## train a random student and find attention in it, half a minut
 	@mkdir -p build
 	@$(BIN)/underhood discover --out build/discover.png --force
 
-test: $(READY)  ## run the tests in WORKERS processes
-	@echo "test: pytest in $(WORKERS) processes, on the CPU"
+# A process of tests waits a tenth of its time for processes that it started, so there is one more.
+TESTERS ?= $(shell expr $(WORKERS) + 1)
+
+test: $(READY)  ## run the tests in TESTERS processes
+	@echo "test: pytest in $(TESTERS) processes, on the CPU"
 	@JAX_PLATFORMS=cpu OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+		$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal -q
 
 # A framework that is missing must not pass as tests that were skipped.
 bridges: $(BRIDGES_READY)  ## test the bridges to PyTorch, transformers and Flax, in .venv-bridges
