@@ -61,14 +61,16 @@ def made_up(monkeypatch):
 
     def put(**entries) -> None:
         monkeypatch.setattr(runner, "GRACE", 0.2)
-        for name in list(EXPERIMENTS):
-            monkeypatch.delitem(EXPERIMENTS, name)
+        EXPERIMENTS.clear()
         for name, run in entries.items():
             made = run if isinstance(run, Experiment) else None
-            made = made or Experiment("is made up", run, dict.fromkeys(SCALES, 60))
-            monkeypatch.setitem(EXPERIMENTS, name, made)
+            EXPERIMENTS[name] = made or Experiment("is made up", run, dict.fromkeys(SCALES, 60))
 
-    return put
+    # Put back in their order, which commands show. `monkeypatch.delitem` would turn it around.
+    everything = dict(EXPERIMENTS)
+    yield put
+    EXPERIMENTS.clear()
+    EXPERIMENTS.update(everything)
 
 
 def setting_of(folder, engine=None) -> Setting:
