@@ -4,7 +4,7 @@ Its claim is a record in `results/claims.toml`, its figure a line in `report/fig
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from underhood.common.errors import BadInput
@@ -50,7 +50,7 @@ class Experiment:
     studies  returns what the experiment trains, by the names of its runs. Short runs that depend on
              what was found, such as fine-tuning, are not among them
     judged   seconds of the budget at paper scale that are not training: analysis, short runs
-    by_name  whether it runs only if its name is given, and not with `reproduce all`
+    by_name  scales at which it runs only if its name is given, and not with `reproduce all`
 
     Budgets are for two cores at smoke and quick scale, and for one H200 at paper scale. A run that
     several experiments share counts for the first. An experiment has no scale without a budget.
@@ -61,7 +61,7 @@ class Experiment:
     budget: dict[str, int]
     studies: Callable[[Setting], Studies] = no_studies
     judged: int = 0
-    by_name: bool = False
+    by_name: tuple[str, ...] = ()
 
     def judging(self, scale: str) -> float:
         """Return the seconds of the budget that are not training; a fifth if it is not known."""
@@ -115,17 +115,24 @@ REGISTRY: dict[str, Entry] = {
     "recall_side": (recall_side.reproduce_recall_side, 10, 30, 310),
     "identifiability": (identifiability.reproduce_identifiability, 10, 90, 2400),
     "recall_memory": (recall_memory.reproduce_recall_memory, 10, 100, 900),
-    "recall_training": (recall_training.reproduce_recall_training, 15, None, 1200),
+    "recall_training": (recall_training.reproduce_recall_training, 15, 1500, 1200),
     "atlas": (atlas.reproduce_atlas, 15, 120, 300),
     "weight_decay": (weight_decay.reproduce_weight_decay, None, None, 720),
     "architectures2026": (architectures2026.reproduce_architectures2026, 40, 3600, None),
 }
+# Experiments with more than three minutes at quick scale, and the scales at which only their name
+# starts them.
+BY_NAME: dict[str, tuple[str, ...]] = {
+    "recall_training": ("quick",),
+    "architectures2026": SCALES,
+}
 EXPERIMENTS: dict[str, Experiment] = {
-    name: Experiment(SENTENCES[name], run, budget_of(*seconds), *TRAINING.get(name, ()))
+    name: Experiment(
+        *(SENTENCES[name], run, budget_of(*seconds), *TRAINING.get(name, ())),
+        by_name=BY_NAME.get(name, ()),
+    )
     for name, (run, *seconds) in REGISTRY.items()
 }
-# Experiments that take longer than three minutes at quick scale run only by name.
-EXPERIMENTS["architectures2026"] = replace(EXPERIMENTS["architectures2026"], by_name=True)
 
 
 def check_scale(names: Iterable[str], scale: str) -> None:
@@ -140,5 +147,5 @@ def at_scale(scale: str) -> list[str]:
     return [
         name
         for name, experiment in EXPERIMENTS.items()
-        if scale in experiment.budget and not experiment.by_name
+        if scale in experiment.budget and scale not in experiment.by_name
     ]

@@ -9,7 +9,7 @@ from result_files import ROOT
 from underhood.cli.entry import main
 from underhood.experiments.beyond import identifiability, weight_decay
 from underhood.experiments.paper.table3 import growth_of_parameters
-from underhood.experiments.registry import EXPERIMENTS, at_scale
+from underhood.experiments.registry import EXPERIMENTS, SCALES, at_scale
 from underhood.results.claims import PAPER_CLAIMS
 from underhood.training import Recipe
 
@@ -79,11 +79,11 @@ def test_an_experiment_without_a_budget_does_not_run_at_a_scale(capsys, tmp_path
     papers = [claim.name for claim in PAPER_CLAIMS]
     assert at_scale("quick") == [*papers, "identifiability", "recall_memory", "atlas"]
     # What takes long runs by its name alone.
-    by_name = [name for name, experiment in EXPERIMENTS.items() if experiment.by_name]
-    assert by_name == ["architectures2026"]
-    assert at_scale("paper") == [name for name in EXPERIMENTS if name not in by_name]
+    by_name = {name: each.by_name for name, each in EXPERIMENTS.items() if each.by_name}
+    assert by_name == {"architectures2026": SCALES, "recall_training": ("quick",)}
+    assert at_scale("paper") == [name for name in EXPERIMENTS if name != "architectures2026"]
     trained_on_a_gpu = {name for name in EXPERIMENTS if "quick" not in EXPERIMENTS[name].budget}
-    assert trained_on_a_gpu == {"recall_training", "weight_decay"}
+    assert trained_on_a_gpu == {"weight_decay"}
     command = ["reproduce", "weight_decay", "--scale", "quick", "--out", str(tmp_path / "out")]
     assert main(command) == 2
     line = "underhood: weight_decay does not run at quick scale; use paper.\n"

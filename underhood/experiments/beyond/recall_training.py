@@ -113,6 +113,18 @@ RATES_PLANS = {
         recipe=Recipe(steps=5, batch=4),
         sequences=16,
     ),
+    # As the paper scale, for two cores: fewer tokens, pairs, states, rates and updates.
+    "quick": RatesPlan(
+        vocab=64,
+        pairs=4,
+        tested=(2, 4, 8, 16),
+        splits=dict.fromkeys(TARGET_OF, ((4, 4), (6, 6))),
+        epsilons=(0.3, 1.0),
+        rates=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+        seeds=4,
+        recipe=Recipe(steps=1_500),
+        sequences=1_000,
+    ),
     # Zoology's protocol for the figure has V = 8192, up to 64 pairs in training and up to 256 in
     # the tests: the largest test has four times as many, here too. Its rates lie between 1e-3 and
     # 3e-2.
