@@ -128,8 +128,11 @@ BY_NAME: dict[str, tuple[str, ...]] = {
 }
 EXPERIMENTS: dict[str, Experiment] = {
     name: Experiment(
-        *(SENTENCES[name], run, budget_of(*seconds), *TRAINING.get(name, ())),
-        by_name=BY_NAME.get(name, ()),
+        SENTENCES[name],
+        run,
+        budget_of(*seconds),
+        *TRAINING.get(name, (no_studies, 0)),
+        BY_NAME.get(name, ()),
     )
     for name, (run, *seconds) in REGISTRY.items()
 }
