@@ -15,7 +15,7 @@ from underhood.layers.modern.parts import project_heads
 pytestmark = pytest.mark.usefixtures("x64")
 
 GRUS = ("GRU", "GRU, reset after", "GRU, reset after, one bias")
-WITHOUT = ("dense gated RNN", "LRU", "LRU in-out", "LRU in-out MLP", "LSTM", *GRUS, "stack")
+WITHOUT = ("LRU", "LRU in-out", "LRU in-out MLP", "LSTM", *GRUS, "stack")
 MAPPED = [name for name in cases.CASES if name not in WITHOUT]
 
 
@@ -69,15 +69,19 @@ def test_maps_of_random_layers_with_gates_at_their_ends(kind, time, heads, d_k, 
     assert np.max(np.abs(mapped.outputs - streamed)) < 1e-12 * max(1, np.max(np.abs(streamed)))
 
 
-# Layers with a map per channel; the weights that put their gates at an end.
+# Layers with a map per channel or output; the weights that put their gates at an end.
 CHANNELS = {
     uh.RGLRU: ("inner", "Lambda", (-700.0, 100.0)),
     uh.MinGRU: ("hidden", "W_z", (0.0, 1e4)),
     uh.JambaBlock: ("inner", "A_log", (-np.inf, 6.0)),
+    uh.MambaBlock: ("inner", "A_log", (-np.inf, 6.0)),
+    uh.GatedRNN: ("hidden gated", "nu", (-np.inf, np.inf)),
+    uh.SideGatedRNN: ("hidden", "nu", (-np.inf, np.inf)),
+    uh.DenseGatedRNN: ("hidden gated", "A", (1.0, 0.0)),
 }
 
 
-@settings(max_examples=9)
+@settings(max_examples=15)
 @given(
     kind=st.sampled_from(list(CHANNELS)),
     time=st.integers(1, 6),
@@ -86,8 +90,9 @@ CHANNELS = {
     seed=st.integers(0, 99),
 )
 def test_maps_per_channel_with_gates_at_their_ends(kind, time, size, end, seed):
-    name, field, ends = CHANNELS[kind]
-    layer = kind.init(d_in=2, d_out=2, key=jax.random.key(seed), **{name: size})
+    names, field, ends = CHANNELS[kind]
+    sizes = dict.fromkeys(names.split(), size)
+    layer = kind.init(d_in=2, d_out=2, key=jax.random.key(seed), **sizes)
     if end is not None:
         weights = getattr(layer, field)
         full = weights * ends[end] if kind is uh.MinGRU else jnp.full_like(weights, ends[end])

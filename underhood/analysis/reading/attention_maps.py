@@ -8,6 +8,7 @@ attention, heads     A_ts = q_t·k_s, one per value row with decay: λ^{t−s} q
 gated RNN            y_o = Σ_s A^o_ts·1: a gated RNN multiplies two sums over the past, and no core
                      has values apart from the query, so A^o_ts = Σ_m D_om (W_out_m h_t)_m
                      (W_out_x λ^{t−s} g_s)_m, and the value is 1
+dense gated RNN      the same with A^{t−s} g_s in the place of λ^{t−s} g_s
 side-gated RNN       A^o_ts = Σ_n D_on (W_side x_t)_n λ_n^{t−s} g_sn, and the value is 1
 LRU                  A_ts = Re λ^{t−s} and −Im λ^{t−s}: no token in it, so the layer is refused
 Mamba                A_ts = Σ_n C_on(x_t) (∏ Ā)_ts,n (Δ B(x_s) x_s)_n, and the value is 1
@@ -31,6 +32,7 @@ from underhood.common.foreign import read_foreign
 from underhood.layers import (
     MLSTM,
     RGLRU,
+    DenseGatedRNN,
     GatedRNN,
     JambaBlock,
     LinearAttention,
@@ -107,6 +109,7 @@ Mapped = (
     LinearAttention
     | MultiHead
     | GatedRNN
+    | DenseGatedRNN
     | SideGatedRNN
     | Mamba
     | MambaBlock
@@ -169,14 +172,25 @@ def _(layer: MultiHead, xs: Float[Array, "time d_in"]) -> Core:
 
 
 @core_of.register
-def _(layer: GatedRNN, xs: Float[Array, "time d_in"]) -> Core:
+def _(layer: GatedRNN | DenseGatedRNN, xs: Float[Array, "time d_in"]) -> Core:
     written = layer.write(xs)
-    states = layer.states(written)
-    decays = jnp.broadcast_to(jnp.asarray(layer.decay), written.shape)
+    reads = layer.states(written) @ layer.W_out_m.T
     # y_to = Σ_n (Σ_m D_om (W_out_m h_t)_m W_out_x_mn) h_tn, and h_tn = Σ_s ∏λ g_sn.
-    query = jnp.einsum("om,tm,mn->otn", layer.D, states @ layer.W_out_m.T, layer.W_out_x)
-    maps = jnp.einsum("otn,tsn,sn->ots", query, decay_products(decays).after, written)
+    query = jnp.einsum("om,tm,mn->otn", layer.D, reads, layer.W_out_x)
+    maps = jnp.einsum("otn,tsn->ots", query, carried_on(layer, written))
     return Core(maps, ones_for(maps), ("W_out_m h_t, which reads the state too",), by_output)
+
+
+def carried_on(
+    layer: GatedRNN | DenseGatedRNN, written: Float[Array, "time hidden"]
+) -> Float[Array, "time time hidden"]:
+    """Return what is left at t of what was written at s ≤ t."""
+    if isinstance(layer, GatedRNN):
+        return decay_products(jnp.broadcast_to(layer.decay, written.shape)).after * written
+    time = jnp.arange(len(written))
+    # powers[lag, s] = A^lag g_s
+    _, powers = jax.lax.scan(lambda now, _: (layer.carry(now), now), written, time)
+    return jnp.where(jnp.tri(len(time))[..., None] > 0, powers[time[:, None] - time, time], 0.0)
 
 
 @core_of.register

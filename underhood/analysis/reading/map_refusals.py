@@ -12,7 +12,6 @@ REFUSALS = {
     "LRUInOutMLP": "its maps are powers of λ, the same for all tokens",
     "LSTM": "its gates read the state, so it is no sum over the past",
     "GRU": "its gates read the state, so it is no sum over the past",
-    "DenseGatedRNN": "its maps are powers of A, the same for all tokens",
     "Stack": "a product of the maps of its layers explains nothing; ask for one of its layers, "
     "attention_map(stack.layers[0], stack.embed(xs)), or use xs itself if stack.embed is None",
     "Construction": "it is what compile returned; its network is .layer",
