@@ -81,17 +81,17 @@ def test_the_table_of_the_page_has_these_answers(table):
     assert atlas_table.table_text(table) in page
 
 
-# Zero by the theorem in the layer, and not zero in the source.
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [("attention", "min_gru"), ("lru", "min_gru"), ("gated_rnn", "side_gated_rnn")],
-)
-def test_fitted_weights_do_not_break_a_theorem_of_closure(source, target):
-    answer = uh.can(source, target)
-    gap = answer.witness()
-    assert answer.answer == "impossible" and gap.theorem == answer.theorem
-    assert gap.target_value < 1e-12 < 1e-3 < gap.source_value
-    assert gap.gap > 1e-3
+def test_fitted_weights_do_not_break_a_theorem_of_closure(table):
+    """Every impossible pair: zero by the theorem in the layer, and not zero in the source."""
+    impossible = [answer for answer in table.values() if answer.answer == "impossible"]
+    assert {answer.theorem for answer in impossible} == {"swap", "degree"}
+    for answer in impossible:
+        gap = answer.witness()
+        pair = answer.source, answer.target
+        assert gap.theorem == answer.theorem, pair
+        assert gap.target_value < 1e-12 < 1e-3 < gap.source_value, pair
+        # The least error of any layer of the target on these tokens.
+        assert gap.gap > 5e-5, pair
 
 
 def test_weights_fitted_to_the_witness_come_to_the_bound_and_not_below():
