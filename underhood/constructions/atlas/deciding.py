@@ -102,7 +102,7 @@ def decide(asked: AtlasAnswer, activation: str | None) -> AtlasAnswer:
         except ImpossibleConstruction as error:
             refusal = " ".join(error.reasons)
             if activation == "relu":
-                return replace(asked, answer=IS_IMPOSSIBLE, theorems=("piecewise",), reason=refusal)
+                return answer_pieces(asked)
     facts = facts_of(asked.target)
     for theorem, applies in (("swap", facts.symmetric), ("degree", facts.degree is not None)):
         if not applies:
@@ -213,6 +213,19 @@ def answer_fixed_decays(asked: AtlasAnswer, source: Source) -> AtlasAnswer:
         layer=layer,
         length=SHORT,
         reason=reason,
+    )
+
+
+def answer_pieces(asked: AtlasAnswer) -> AtlasAnswer:
+    """Answer for MLPs of ReLUs: a limit in their width, proved in docs/theorems.md."""
+    return replace(
+        asked,
+        answer=IS_LIMIT,
+        order=2,
+        theorems=(*theorems_of(asked, facts_of(asked.target)), "piecewise"),
+        how="The MLPs join the squares of (a ± c) by straight pieces of length ε.",
+        reason="A limit of wider and wider layers, proved in docs/theorems.md. compile refuses it: "
+        "layers of one size do not come arbitrarily near, and a smooth activation does.",
     )
 
 
