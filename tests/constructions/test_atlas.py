@@ -212,6 +212,10 @@ def test_bad_input_is_one_line(unhooked):
         uh.can(3, "gru")
     with refused("as source, not a GRU"):
         uh.can(uh.GRU.init(d_in=2, hidden=2, key=jax.random.key(0)), "gru")
+    with refused("an LRU, a DeltaNet, or a name as source, not None"):
+        uh.can(None, "gru")
+    with refused("can knows no target that is the class Mamba2; use a name"):
+        uh.can("attention", uh.Mamba2)
     with refused("can knows no target that is a LinearAttention; use a name"):
         uh.can("attention", example_of("attention"))
 

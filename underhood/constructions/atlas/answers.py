@@ -106,7 +106,7 @@ class AtlasAnswer:
         return None if self.layer is None else parameter_count(self.layer)
 
     def witness(self, *, fitted: bool = True) -> Gap | None:
-        """Compute the gap of the first theorem; None if no theorem is named.
+        """Compute the gap of the first theorem; None without a theorem, or without a layer to run.
 
         fitted  fit weights of the target to the source; False: take the network that was built
 

@@ -66,8 +66,10 @@ def can(source: AnySource | str, target: Layer | str) -> AtlasAnswer:
     else:
         kind = source_name(source) if isinstance(source, Layer | DeltaCore) else None
         if kind is None:
-            kinds = "attention, a gated RNN, an LRU or a DeltaNet"
-            raise BadInput(f"can takes {kinds} or a name as source, not a {type(source).__name__}.")
+            raise BadInput(
+                "can takes attention, a gated RNN, an LRU, a DeltaNet, or a name as source, "
+                f"not {words_for(source)}."
+            )
         name, given = kind, source
     activation = None
     if isinstance(target, str):
@@ -77,13 +79,20 @@ def can(source: AnySource | str, target: Layer | str) -> AtlasAnswer:
         layer_kind = target_name(target) if isinstance(target, Layer) else None
         if layer_kind not in atlas_targets():
             raise BadInput(
-                f"can knows no target that is a {type(target).__name__}; "
+                f"can knows no target that is {words_for(target)}; "
                 f"use a name: {', '.join(atlas_targets())}."
             )
         into = str(layer_kind)
         if isinstance(target, LRUInOutMLP):
             activation = target.activation
     return decide(AtlasAnswer(name, into, IS_OPEN, "", given), activation)
+
+
+def words_for(given: object) -> str:
+    """Return what a user gave, in words."""
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    return "None" if given is None else f"a {type(given).__name__}"
 
 
 def decide(asked: AtlasAnswer, activation: str | None) -> AtlasAnswer:

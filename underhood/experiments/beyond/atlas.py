@@ -70,7 +70,7 @@ PROTOCOLS = {
 
 
 def reproduce_atlas(setting: Setting) -> Outcome:
-    """AtlasAnswer for every pair, measure the networks, and run the witnesses."""
+    """Answer every pair, measure the networks, and run the witnesses."""
     protocol = PROTOCOLS[setting.scale]
     targets = [name for name in atlas_targets() if setting.scale != "smoke" or name in FEW_TARGETS]
     pairs = [(source, target) for source in protocol.sources for target in targets]
