@@ -355,6 +355,9 @@ def test_inspect_shows_attention_maps_of_a_layer(folder, capsys) -> None:
     shown(capsys, "compile", "good.safetensors", "--target", "kda", "-o", "kda.safetensors")
     printed = shown(capsys, "inspect", "kda.safetensors", "--map", "--length", "5")
     assert "map 0  5×5" in printed and "KDA" in printed and "convolution, norm" in printed
+    uh.save("gru.safetensors", uh.MinGRU.init(d_in=3, hidden=9, d_out=3, key=jax.random.key(0)))
+    printed = shown(capsys, "inspect", "gru.safetensors", "--map", "--length", "1")
+    assert "9, the first 8 below" in printed and "map 7" in printed and "map 8" not in printed
     facts = json.loads(shown(capsys, "inspect", "good.safetensors", "--map", "--json"))
     assert np.array_equal(facts["values"], np.tril(facts["values"]))
     # The tokens of a file: attention's own map is q·k.
@@ -370,6 +373,7 @@ def test_inspect_shows_attention_maps_of_a_layer(folder, capsys) -> None:
         assert Path(f"maps.{kind}").read_bytes().startswith(start)
     Path("empty.txt").write_text("\n")
     Path("commas.txt").write_text("1,2,3\n")
+    np.save("array.npy", xs)
     for words, reason in {
         "--map --output maps.png": "exists; add --force",
         "--map --output maps.bmp": "must end in .pdf, .svg, .png",
@@ -379,6 +383,7 @@ def test_inspect_shows_attention_maps_of_a_layer(folder, capsys) -> None:
         "--map --json --output other.png": "leave one of them out",
         "--map --tokens absent.txt": "cannot use absent.txt: No such file",
         "--map --tokens empty.txt": "empty.txt holds no tokens; give 3 numbers a line",
+        "--map --tokens array.npy": "array.npy is no text file; give 3 numbers a line",
         "--map --tokens commas.txt": "could not convert … give 3 numbers a line",
         "--output other.png": "--output belongs to --map",
         "--layer 1 --length 3": "--length and --layer belong to --map",

@@ -97,13 +97,15 @@ class Inspect:
             print(json.dumps({**facts, "values": mapped.maps.tolist()}))
             return 0
         if self.output is None:
+            if len(mapped.maps) > PRINTED_MAPS:
+                facts["maps"] = f"{len(mapped.maps)}, the first {PRINTED_MAPS} below"
             named = [(f"map {place}", A) for place, A in enumerate(mapped.maps[:PRINTED_MAPS])]
             show(fact_rows(facts), matrices=named)
             return 0
         from underhood.report.drawing import draw_maps
 
         draw_maps(self.output, mapped.maps, f"{kind}, {len(mapped.maps)} attention maps")
-        print(f"wrote {self.output}: {len(mapped.maps)} maps of {mapped.maps.shape[1]} tokens")
+        print(f"wrote {self.output}: maps {len(mapped.maps)}, tokens {mapped.maps.shape[1]}")
         return 0
 
     def sequence(self, d_in: int) -> np.ndarray:
@@ -114,6 +116,8 @@ class Inspect:
         try:
             lines = self.tokens.read_text(encoding="utf-8").splitlines()
             rows = [[float(word) for word in line.split()] for line in lines if line.strip()]
+        except UnicodeDecodeError:
+            raise BadInput(f"{self.tokens} is no text file; give {wanted}.") from None
         except ValueError as error:
             raise BadInput(
                 f"{self.tokens} holds no rows of numbers: {error}; give {wanted}."
