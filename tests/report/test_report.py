@@ -12,7 +12,7 @@ import safetensors.numpy
 from result_files import COMMITTED, page_of, put, result
 
 from underhood.cli.entry import main
-from underhood.cli.printing import VERDICT_STYLES, console, summary_table, verdict_table
+from underhood.cli.printing import VERDICT_STYLES, console, details, summary_table, verdict_table
 from underhood.experiments.protocols.architectures import ARCHITECTURES
 from underhood.experiments.registry import EXPERIMENTS
 from underhood.report import page as report_page
@@ -324,6 +324,13 @@ def test_the_terminal_parts_the_paper_s_numbers_from_ours(tmp_path, capsys) -> N
     assert summary.endswith("1 shown, 1 does not hold")
     total = next(line for line in lines if line.startswith("in total"))
     assert "the paper's claims: 1 reproduced, 1 not run" in total
+
+
+def test_the_terminal_shows_short_tables_row_by_row(capsys) -> None:
+    for count, words in ((2, "neurons"), (260, "260 rows, which the page of the report shows")):
+        console().print(details(result() | {"rows": count * [{"neurons": 3}]}, "a claim"))
+        printed = capsys.readouterr().out
+        assert words in printed and len(printed.splitlines()) < 20
 
 
 def test_claims_of_our_own_are_tallied_apart_and_hold_or_do_not(tmp_path, capsys) -> None:

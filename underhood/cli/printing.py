@@ -33,6 +33,8 @@ VERDICT_STYLES = {
 
 # Pictures are at most this many columns and rows; larger matrices are shown block by block.
 WIDEST, TALLEST = 72, 24
+# A result with more rows than this is not printed row by row.
+LONGEST_TABLE = 100
 
 
 def console() -> Console:
@@ -136,8 +138,11 @@ def in_counts(counts: Counter[str]) -> str:
 def details(result: Json, claim: str) -> RenderableType:
     """Return a result's rows and notes under its claim."""
     parts: list[RenderableType] = [Text(f"\n{result['experiment']}: {claim}", style="bold")]
-    if result.get("rows"):
-        parts.append(plain_table(list(result["rows"])))
+    rows = list(result.get("rows", ()))
+    if len(rows) > LONGEST_TABLE:
+        parts.append(Text(f"{len(rows)} rows, which the page of the report shows"))
+    elif rows:
+        parts.append(plain_table(rows))
     parts += [Text(f"- {note}") for note in result.get("notes", ())]
     return Group(*parts)
 
