@@ -57,6 +57,8 @@ def test_stacks_heads_constructions_and_decompilations_are_shown():
     attention = uh.LinearAttention(*np.random.default_rng(0).normal(size=(3, 2, 2)))
     built = uh.compile(attention, "lstm", order=1)
     shown = cells(built._repr_html_())
+    # A role per neuron would fill the screen.
+    assert "exact=False" in repr(built) and "roles" not in repr(built)
     assert {"Construction", "lstm", "layers.0.U_f", "readout.W"} <= set(shown)
     assert shown[shown.index("memory neurons") + 1] == str(
         sum(role.kind == "memory" for role in built.roles)

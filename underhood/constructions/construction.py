@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import equinox as eqx
@@ -61,7 +61,7 @@ class Construction:
     target: str
     form: str | None
     layer: Layer
-    roles: tuple[Role, ...]
+    roles: tuple[Role, ...] = field(repr=False)
     exact: bool
     epsilon: float | None = None
     order: int | None = None
