@@ -96,6 +96,7 @@ TRAINING: dict[str, Training] = {
     "recall_side": (partial(students.recall_studies, side=True), 190),
     "recall_training": (recall_training.studies_of_recall_training, 60),
     "weight_decay": (weight_decay.studies_of_weight_decay, 30),
+    "architectures2026": (architectures2026.studies_of_architectures2026, 0),
 }
 REGISTRY: dict[str, Entry] = {
     "table1": (table1.reproduce_table1, 10, 110, 460),

@@ -60,11 +60,14 @@ def test_rank_correlation_and_its_rule():
     assert [number.verdict for number in few] == ["not judged"] * 2 and few[1].value is None
 
 
-def test_it_trains_scores_draws_and_resumes(tmp_path):
+def test_it_trains_scores_draws_and_resumes(tmp_path, capsys):
     command = ["reproduce", "architectures2026", "--scale", "smoke", "--out", str(tmp_path)]
     assert main(command) == 0
     path = tmp_path / "architectures2026" / "result.json"
     first = json.loads(path.read_text())
+    capsys.readouterr()
+    assert main([*command, "--plan"]) == 0
+    assert "2 of 2 runs finished" in capsys.readouterr().out
     assert first["verdict"] == "not judged"
     assert {row["architecture"] for row in first["rows"]} == set(experiment.SMOKE_LAYERS)
     assert len(first["rows"]) == 2

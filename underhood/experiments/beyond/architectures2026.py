@@ -15,6 +15,7 @@ The rules were written before the run:
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ from underhood.experiments.paper.figure6 import HIGH
 from underhood.experiments.protocols.architectures import ARCHITECTURES, Architecture
 from underhood.experiments.protocols.comparison import Comparison, train_comparison
 from underhood.experiments.protocols.rate_search import ComparisonPlan
+from underhood.experiments.protocols.students import Studies
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import judged, ours, shown
 from underhood.layers import Layer, Stack
@@ -129,6 +131,12 @@ def plans_of(scale: str) -> dict[str, list[ComparisonPlan]]:
         # The runs of figure4 are read, if they are there.
         plans[task] = [modern] if scale == "smoke" else [modern, PaperPlan(**fields)]
     return plans
+
+
+def studies_of_architectures2026(setting: Setting) -> Studies:
+    """Return what is trained, by the names of its runs."""
+    plans = chain.from_iterable(plans_of(setting.scale).values())
+    return {name: study for plan in plans for name, study in plan.studies(setting).items()}
 
 
 def reproduce_architectures2026(setting: Setting) -> Outcome:
