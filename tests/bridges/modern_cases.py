@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from transformers.models.falcon_h1 import modeling_falcon_h1 as falcon_h1
 from transformers.models.jamba import modeling_jamba as jamba
 from transformers.models.kimi_linear import modeling_kimi_linear as kimi
+from transformers.models.mamba import modeling_mamba as mamba
 from transformers.models.mamba2 import modeling_mamba2 as mamba2
 from transformers.models.minimax import modeling_minimax as minimax
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
@@ -231,6 +232,35 @@ def kda_module(layer, dtype):
     return with_cache(module, config)
 
 
+def block_arrays(layer):
+    """The weights that Mamba's block and Jamba's have in common."""
+    return {
+        "in_proj.weight": np.concatenate([layer.W_in_u, layer.W_in_z]),
+        "conv1d.weight": np.asarray(layer.conv).T[:, None],
+        "conv1d.bias": layer.b_conv,
+        "x_proj.weight": np.concatenate([layer.W_x_dt, layer.W_x_B, layer.W_x_C]),
+        "dt_proj.weight": layer.W_dt,
+        "dt_proj.bias": layer.b_dt,
+        "A_log": layer.A_log,
+        "D": layer.D,
+        "out_proj.weight": layer.W_out,
+    }
+
+
+def mamba_module(layer, dtype):
+    inner, state = layer.A_log.shape
+    config = transformers.MambaConfig(
+        hidden_size=layer.d_in,
+        state_size=state,
+        conv_kernel=len(layer.conv),
+        expand=inner // layer.d_in,
+        time_step_rank=layer.W_dt.shape[1],
+        num_hidden_layers=1,
+        vocab_size=5,
+    )
+    return with_cache(loaded(mamba.MambaMixer(config, 0), block_arrays(layer), dtype), config)
+
+
 def jamba_module(layer, dtype):
     inner, state = layer.A_log.shape
     config = transformers.JambaConfig(
@@ -244,20 +274,12 @@ def jamba_module(layer, dtype):
         attn_layer_period=2,
         attn_layer_offset=1,
     )
-    arrays = {
-        "in_proj.weight": np.concatenate([layer.W_in_u, layer.W_in_z]),
-        "conv1d.weight": np.asarray(layer.conv).T[:, None],
-        "conv1d.bias": layer.b_conv,
-        "x_proj.weight": np.concatenate([layer.W_x_dt, layer.W_x_B, layer.W_x_C]),
+    norms = {
         "dt_layernorm.weight": layer.norm_dt,
         "b_layernorm.weight": layer.norm_B,
         "c_layernorm.weight": layer.norm_C,
-        "dt_proj.weight": layer.W_dt,
-        "dt_proj.bias": layer.b_dt,
-        "A_log": layer.A_log,
-        "D": layer.D,
-        "out_proj.weight": layer.W_out,
     }
+    arrays = block_arrays(layer) | norms
     return with_cache(loaded(jamba.JambaMambaMixer(config, 0), arrays, dtype), config)
 
 
@@ -395,6 +417,7 @@ def lightning_module(layer, dtype):
 
 
 MODULES = {
+    uh.MambaBlock: mamba_module,
     uh.Mamba2: mamba2_module,
     uh.GatedDeltaNet: delta_module,
     uh.KDA: kda_module,
