@@ -1,6 +1,9 @@
 """What all tests share: shapes checked at run time, float64 on request, repeatable draws."""
 
 import atexit
+import contextlib
+import ctypes
+import gc
 import os
 import shutil
 import sys
@@ -21,7 +24,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 # Before JAX is imported too: XLA reads its options once.
-from compilation import compiled_for_users, set_options
+from compilation import compiled_for_users, set_options, share_contexts
 
 set_options()
 
@@ -30,6 +33,8 @@ import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 from jaxtyping import _decorator  # noqa: E402
+
+share_contexts()
 
 # Every function of the package checks the shapes and types that its annotations promise.
 # The tower: `float` in an annotation also takes an int, as mypy and PEP 484 read it.
@@ -90,6 +95,12 @@ def resident_bytes() -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def return_memory() -> None:
+    """Give memory that is free back to the system. glibc keeps most of it otherwise."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Forget compiled programs before there are too many."""
     global programs_since_look
@@ -97,6 +108,20 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         programs_since_look = 0
         if not forget_if_many() and resident_bytes() > MOST_BYTES:
             forget_programs()
+            # Without this the next look would find as much memory, and forget again.
+            return_memory()
+
+
+# Garbage is looked for among what tests make. Modules and tests stay, so they are not looked at.
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+# At its end pytest collects garbage ten times, for warnings in it. Once is enough for our objects.
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    gc.collect()
+    gc.freeze()
 
 
 # One per module, because hypothesis refuses fixtures that are made anew for every test.
