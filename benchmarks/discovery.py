@@ -154,26 +154,26 @@ def column(rows, name):
     return np.array([row[name] for row in rows])
 
 
-def compare_recipes(teachers: int) -> None:
+def compare_recipes(teachers: int, first: int) -> None:
     """The paper's recipe, the fast one, and the one that shrinks its students."""
     paper = paper_seconds()
     print(f"paper's recipe, {WIDTH} neurons: {paper:,.0f} s (extrapolated)", flush=True)
     # A minute for each teacher, so fewer.
-    time_recipe("Recipe.fast", uh.Recipe.fast(), min(teachers, 2))
-    time_shrinking(teachers)
+    time_recipe("Recipe.fast", uh.Recipe.fast(), min(teachers, 2), first)
+    time_shrinking(teachers, first)
 
 
-def time_shrinking(teachers: int) -> None:
+def time_shrinking(teachers: int, first: int) -> None:
     """`Shrinking.fast` alone."""
-    time_recipe("Shrinking.fast", uh.Shrinking.fast(), teachers)
+    time_recipe("Shrinking.fast", uh.Shrinking.fast(), teachers, first)
 
 
-def time_recipe(name: str, recipe: uh.Recipe | uh.Shrinking, teachers: int) -> None:
+def time_recipe(name: str, recipe: uh.Recipe | uh.Shrinking, teachers: int, first: int) -> None:
     """Train a student of each teacher in turn; seconds include everything that is compiled."""
     print(f"{name}, {WIDTH} neurons, {recipe.steps:,} updates")
     print(f"{'teacher':>8} {'s':>7} {'CPU s':>7} {'loss':>9} {'left':>8} {'residual':>9}")
     rows = []
-    for number in range(FIRST_TEACHER, FIRST_TEACHER + teachers):
+    for number in range(first, first + teachers):
         task, key = teacher(number), jax.random.key(number + 1000)
         jax.clear_caches()
         PROGRAMS.clear()
@@ -262,9 +262,10 @@ def regress(teachers: int) -> None:
         print(f"{neurons:8} {excess:10.1e} {off:10.1e} {taken:7.1f}  {fitted.message}", flush=True)
 
 
+# These train students of the teachers from --first on; the others number their own.
+BY_GRADIENTS = {"recipes": compare_recipes, "shrinking": time_shrinking}
 PARTS = {
-    "recipes": compare_recipes,
-    "shrinking": time_shrinking,
+    **BY_GRADIENTS,
     "fit": compare_sizes,
     "rounding": reach_rounding,
     "wide": go_wider,
@@ -276,7 +277,9 @@ SIDE_BY_SIDE = [name for name in PARTS if name != "shrinking"]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--first", type=int, default=300, help="number of the first teacher")
+    parser.add_argument(
+        "--first", type=int, default=FIRST_TEACHER, help="number of the first teacher"
+    )
     parser.add_argument("--parts", nargs="+", choices=PARTS, help="some of the parts alone")
     parser.add_argument("--stages", action="store_true", help="gradients, stage by stage")
     parser.add_argument("--teachers", type=int, help="how many; 10 side by side, else 1")
@@ -287,7 +290,8 @@ def main() -> None:
     if not given.stages:
         began = time.perf_counter()
         for name in given.parts or SIDE_BY_SIDE:
-            PARTS[name](given.teachers or 10)
+            first = {"first": given.first} if name in BY_GRADIENTS else {}
+            PARTS[name](given.teachers or 10, **first)
         print(f"all: {time.perf_counter() - began:.0f} s")
         return
     rows = []
