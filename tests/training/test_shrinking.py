@@ -2,21 +2,28 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import stored
 from killable import make_student, make_task
 
 import underhood as uh
+from underhood.common.decay import NU_ONE, NU_ZERO
 from underhood.training import Exponential
+from underhood.training.second_order.examples import sample
+from underhood.training.second_order.stages import TOKENS
 from underhood.training.shrinking.cutting import Activity, shrink
+from underhood.training.shrinking.settled_loss import SettledLoss
 
 PLAN = uh.Shrinking(uh.Recipe.fast(20, batch=4), uh.Recipe.fast(30, batch=4), tolerance=0.05)
+# The second recipe with exact gradients over a fixed set of sequences.
+EXACT = uh.Shrinking(PLAN.wide, PLAN.narrow, tolerance=0.05, sequences=100)
 
 
-def train(plan=PLAN, **changes):
+def train(plan=PLAN, *, task=None, **changes):
     settings = {"widths": 6, "key": jax.random.key(0), "progress": False}
-    return uh.train(make_student, make_task(), plan, **(settings | changes))
+    return uh.train(make_student, task or make_task(), plan, **(settings | changes))
 
 
 def with_idle_parts(student, idle):
@@ -32,6 +39,10 @@ def with_idle_parts(student, idle):
 
 def mask(student, idle):
     return (np.arange(student.neurons) < idle).astype(np.float32)
+
+
+def gated_student(width, *, key, d=2):
+    return uh.GatedRNN.init(d_in=d, hidden=width, gated=width, d_out=d, key=key)
 
 
 def side_student(width, *, key):
@@ -80,8 +91,74 @@ def test_members_of_one_width_share_the_largest_that_one_needs() -> None:
     assert [student.neurons for student in small] == [8, 8]
 
 
-def test_a_run_is_stored_and_goes_on_after_ctrl_c(monkeypatch, tmp_path) -> None:
-    straight = train(out=tmp_path / "straight")
+SETTLED = {
+    "gated": (
+        lambda: uh.GatedRNN.init(d_in=2, hidden=6, gated=5, d_out=2, key=jax.random.key(4)),
+        uh.tasks.TeacherStudent.random(2, length=12, key=jax.random.key(5)),
+    ),
+    "side gate": (
+        lambda: uh.SideGatedRNN.init(d_in=2, hidden=6, d_out=2, key=jax.random.key(4)),
+        uh.tasks.TeacherStudent.random(2, length=12, key=jax.random.key(5)),
+    ),
+    "the last token counts": (
+        lambda: uh.GatedRNN.init(d_in=3, hidden=6, gated=5, d_out=1, key=jax.random.key(4)),
+        uh.tasks.InContextRegression(d_x=2, d_y=1, pairs=4),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SETTLED)
+def test_the_settled_loss_and_its_gradient_are_those_of_the_sequences(case) -> None:
+    make, task = SETTLED[case]
+    key, decay = jax.random.key(6), np.array([0, 1, 1, 0, 1, 0])
+    data = sample(task, key, 700, TOKENS)
+    with jax.enable_x64(True):
+        student = jax.tree.map(lambda leaf: np.asarray(leaf, float), make())
+        nu = np.where(decay == 1, NU_ONE, NU_ZERO)
+        student = eqx.tree_at(lambda m: m.nu, student, nu)
+        settled = SettledLoss.of(task, sequences=700, key=key, precision="float64")
+
+        def loss_on_sequences(student):
+            outputs = jax.vmap(student)(data.tokens).swapaxes(0, 1)
+            flat = outputs.reshape(-1, task.d_out)[data.places]
+            return 0.5 * jnp.mean((flat - data.targets) ** 2)
+
+        loss, slopes = jax.value_and_grad(settled)(student)
+        expected, expected_slopes = jax.value_and_grad(loss_on_sequences)(student)
+        np.testing.assert_allclose(loss, expected, rtol=1e-10)
+        assert not np.any(slopes.nu)
+        for name in set(vars(student)) - {"nu"}:
+            ours, theirs = getattr(slopes, name), getattr(expected_slopes, name)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-9, err_msg=name)
+
+
+def test_each_teacher_has_a_set_of_its_own() -> None:
+    teachers = [make_task(seed).attention for seed in (0, 1)]
+    plan = uh.Shrinking(PLAN.wide, PLAN.narrow, tolerance=0, sequences=100)
+    together = train(plan, axes={"teacher": teachers})
+    for number, model in enumerate(together.models):
+        task = uh.tasks.TeacherStudent(teachers[number], length=4)
+        alone = train(plan, task=task).models[0]
+        for ours, theirs in zip(jax.tree.leaves(model), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_exact_gradients_reach_a_small_loss_in_few_updates() -> None:
+    task = uh.tasks.TeacherStudent.random(2, length=8, key=jax.random.key(2))
+    run = uh.train(
+        gated_student,
+        task,
+        uh.Shrinking.fast(20_000, sequences=200),
+        widths=20,
+        key=jax.random.key(0),
+        progress=False,
+    )
+    assert run.rows[0]["loss"] < 1e-9 * task.scale
+
+
+@pytest.mark.parametrize("plan", [PLAN, EXACT])
+def test_a_run_is_stored_and_goes_on_after_ctrl_c(plan, monkeypatch, tmp_path) -> None:
+    straight = train(plan, out=tmp_path / "straight")
     assert straight.steps[-1] == PLAN.steps
     assert straight.losses.shape == (1, PLAN.steps)
     assert straight.provenance["wide"]["shrunk"][0]["change"] <= PLAN.tolerance
@@ -98,8 +175,8 @@ def test_a_run_is_stored_and_goes_on_after_ctrl_c(monkeypatch, tmp_path) -> None
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            train(out=out, progress=stop)
-        stored.assert_same(train(out=out), straight)
+            train(plan, out=out, progress=stop)
+        stored.assert_same(train(plan, out=out), straight)
 
 
 def test_progress_counts_the_steps_of_both_recipes() -> None:
@@ -124,6 +201,14 @@ def linear_student(width, *, key):
     return uh.LRU.init(d_in=2, hidden=width, d_out=2, key=key)
 
 
+def recalling_student(width, *, key):
+    return uh.GatedRNN.init(d_in=4, hidden=width, gated=width, d_out=2, key=key)
+
+
+def nine_inputs(width, *, key):
+    return gated_student(width, key=key, d=9)
+
+
 REFUSED = {
     "cannot shrink a LRU; give a GatedRNN or a SideGatedRNN": lambda: uh.train(
         linear_student, make_task(), PLAN, widths=4, key=jax.random.key(0)
@@ -131,6 +216,28 @@ REFUSED = {
     "the axis learning_rate changes one Recipe": lambda: train(axes={"learning_rate": [0.1]}),
     "log= follows one Recipe": lambda: train(log=lambda step, losses: None),
     "settle is 0.7; give 0.5 or less": lambda: uh.Shrinking(PLAN.wide, PLAN.narrow, settle=0.7),
+    "sequences needs every decay at 0 or 1; use settle=0.5": lambda: uh.Shrinking(
+        PLAN.wide, PLAN.narrow, settle=0.4, sequences=100
+    ),
+    "58 sequences are too few to decide 78 coefficients; give sequences=59 or more": lambda: train(
+        uh.Shrinking(PLAN.wide, PLAN.narrow, sequences=58)
+    ),
+    "at most 8 inputs and the task has 9": lambda: uh.train(
+        nine_inputs,
+        uh.tasks.TeacherStudent.random(9, key=jax.random.key(0)),
+        EXACT,
+        widths=4,
+        key=jax.random.key(0),
+    ),
+    "sequences= is for squared errors, but AssociativeRecall has a different loss": lambda: (
+        uh.train(
+            recalling_student,
+            uh.tasks.AssociativeRecall(symbols=2),
+            EXACT,
+            widths=4,
+            key=jax.random.key(0),
+        )
+    ),
     "tolerance is -1": lambda: uh.Shrinking(PLAN.wide, PLAN.narrow, tolerance=-1),
     "different precisions": lambda: uh.Shrinking(PLAN.wide, uh.Recipe(3, precision="float64")),
     "Exponential needs 0 < end": lambda: Exponential(0.0),

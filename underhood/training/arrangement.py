@@ -123,12 +123,14 @@ def group_constants(ensemble: Ensemble, numbers: Sequence[int]) -> GroupConstant
         name: [member.get(name, getattr(ensemble.recipe, name)) for member in members]
         for name in NUMBER_AXES
     }
+    losses = [ensemble.settled_losses[number] for number in numbers if ensemble.settled_losses]
     return GroupConstants(
         fixed=stack_trees([parts.fixed for parts in students]),
         mask=None if masks is None else stack_trees(masks),
         numbers={name: jnp.asarray(given) for name, given in values.items()},
         key=jnp.stack([ensemble.sequence_keys[number] for number in numbers]),
         teacher=stack_trees([ensemble.teacher_of(member) for member in members]),
+        settled_loss=stack_trees(losses) if losses else None,
     )
 
 

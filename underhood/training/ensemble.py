@@ -21,6 +21,7 @@ from underhood.training.device import precision_of
 from underhood.training.members import TEACHER_AXIS, Axes, Member, combine
 from underhood.training.recipes import Recipe
 from underhood.training.shrinking.plan import Shrinking
+from underhood.training.shrinking.settled_loss import SettledLoss
 
 # make_student(width, *, key) returns a student: a module (a pytree of arrays) that can be called.
 StudentMaker = Callable[..., PyTree]
@@ -71,9 +72,10 @@ class SplitStudent:
 class Ensemble:
     """All members of a run before their first step.
 
-    teachers  of the teacher axis; none without that axis
-    task      in the recipe's precision, at its own length
-    shrunk    the plan by which students of a finished run became these
+    teachers        of the teacher axis; none without that axis
+    task            in the recipe's precision, at its own length
+    shrunk          the plan by which students of a finished run became these
+    settled_losses  one per member where they take the place of batches; otherwise none
     """
 
     make_student: StudentMaker
@@ -85,6 +87,7 @@ class Ensemble:
     recipe: Recipe
     key: PRNGKeyArray
     shrunk: Shrinking | None = None
+    settled_losses: tuple[SettledLoss, ...] = ()
 
     @property
     def window(self) -> int:

@@ -25,18 +25,23 @@ from underhood.layers.kernels.gated_step import (
 from underhood.tasks import Task, TeacherStudent
 from underhood.tasks.task import Batch
 from underhood.training.recipes import Recipe
+from underhood.training.shrinking.settled_loss import SettledLoss
 
 ALIVE = -1
 
 
 class GroupConstants(NamedTuple):
-    """What a group's members have and keep; leaves are [members, …]."""
+    """What a group's members have and keep; leaves are [members, …].
+
+    settled_loss  takes the place of batches; None: a batch is drawn at every step
+    """
 
     fixed: PyTree
     mask: PyTree
     numbers: dict[str, Float[Array, " members"]]
     key: PRNGKeyArray
     teacher: PyTree
+    settled_loss: SettledLoss | None = None
 
 
 class GroupState(NamedTuple):
@@ -100,10 +105,13 @@ def advance_program(
         constants: GroupConstants, state: GroupState, step: Int[Array, ""], window: Int[Array, ""]
     ) -> GroupState:
         member_task = with_teacher(task, constants.teacher)
-        batch = member_task.sample(jax.random.fold_in(constants.key, step), recipe.batch)
+        step_key = jax.random.fold_in(constants.key, step)
 
         def loss_of(weights: PyTree) -> Float[Array, ""]:
             student = eqx.combine(weights, constants.fixed, static)
+            if constants.settled_loss is not None:
+                return constants.settled_loss(student)
+            batch = member_task.sample(step_key, recipe.batch)
             return batch_loss(student, member_task, batch, backend=backend)
 
         loss, slopes = jax.value_and_grad(loss_of)(state.weights)

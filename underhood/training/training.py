@@ -83,7 +83,7 @@ def train(
     if isinstance(recipe, Shrinking):
         if log is not None:
             raise BadInput("train: log= follows one Recipe, not a Shrinking; leave it out.")
-        check_plan(ensemble, axes)
+        check_plan(ensemble, recipe, axes)
         return train_shrinking(
             ensemble, recipe, out=out, progress=progress, lanes=lanes, memory=memory
         )

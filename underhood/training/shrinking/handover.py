@@ -10,17 +10,20 @@ from jaxtyping import PyTree
 
 from underhood.common.errors import BadInput
 from underhood.common.files import Json
+from underhood.tasks import Task
 from underhood.training.device import precision_of
-from underhood.training.ensemble import Ensemble, SplitStudent
-from underhood.training.members import TEACHER_AXIS, Axes
+from underhood.training.ensemble import Ensemble, SplitStudent, at_length
+from underhood.training.members import TEACHER_AXIS, Axes, Member
 from underhood.training.run import Run
 from underhood.training.shrinking.cutting import check_shrinkable, shrink
 from underhood.training.shrinking.plan import Shrinking
+from underhood.training.shrinking.settled_loss import SettledLoss, check_set
 from underhood.training.step import with_teacher
 from underhood.training.storage import folder as storage
 
-# Folded into a key: that of the sequences of the second recipe, and that of the measurement.
-NARROW, MEASURED = 2**31 - 2, 2**31 - 3
+# Folded into a key: that of the sequences of the second recipe, that of the measurement, and that
+# of the fixed set of sequences.
+NARROW, MEASURED, FIXED = 2**31 - 2, 2**31 - 3, 2**31 - 4
 WIDE = "wide"
 
 
@@ -51,9 +54,11 @@ class Shrunk:
         )
 
 
-def check_plan(ensemble: Ensemble, axes: Axes | None) -> None:
-    """Refuse students that cannot shrink, and axes that two recipes cannot share."""
+def check_plan(ensemble: Ensemble, plan: Shrinking, axes: Axes | None) -> None:
+    """Refuse students that cannot shrink, tasks without exact gradients, and axes of one recipe."""
     check_shrinkable([parts.joined() for parts in ensemble.students])
+    if plan.sequences is not None:
+        check_set(at_length(ensemble.task, plan.narrow), plan.sequences)
     if others := sorted(set(axes or {}) - {TEACHER_AXIS}):
         raise BadInput(
             f"train: the axis {others[0]} changes one Recipe, and a Shrinking has two; "
@@ -99,8 +104,33 @@ def narrow_ensemble(ensemble: Ensemble, wide: Run, plan: Shrinking) -> tuple[Ens
         sequence_keys=keys,
         recipe=plan.narrow,
         shrunk=plan,
+        settled_losses=settled_losses(ensemble, plan),
     )
     return after, Shrunk(wide, tuple(notes))
+
+
+def settled_losses(ensemble: Ensemble, plan: Shrinking) -> tuple[SettledLoss, ...]:
+    """Draw the fixed set of sequences of each member; none where batches are drawn."""
+    if plan.sequences is None:
+        return ()
+    # Members that differ in width or seed alone have the same teacher, and share the set.
+    teachers = {member.get(TEACHER_AXIS, 0): member for member in ensemble.members}
+    of_teacher = {
+        number: SettledLoss.of(
+            narrow_task(ensemble, member, plan),
+            sequences=plan.sequences,
+            key=jax.random.fold_in(ensemble.key, FIXED),
+            precision=plan.narrow.precision,
+        )
+        for number, member in teachers.items()
+    }
+    return tuple(of_teacher[member.get(TEACHER_AXIS, 0)] for member in ensemble.members)
+
+
+def narrow_task(ensemble: Ensemble, member: Member, plan: Shrinking) -> Task:
+    """Return a member's task at the length that the second recipe trains on."""
+    task = with_teacher(ensemble.task, ensemble.teacher_of(member))
+    return at_length(task, plan.narrow)
 
 
 def healthy(wide: Run, place: int) -> PyTree:
