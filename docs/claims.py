@@ -42,7 +42,7 @@ ROWS = (
     Row("figure2", "Pruning leaves the construction's neurons", "neurons", "neurons left of 100"),
     Row(
         "figure3a",
-        "Learning needs few more neurons than the construction",
+        "Learning needs up to twice as many neurons as the construction",
         "median, neurons",
         "neurons of the smallest median student",
     ),
@@ -60,7 +60,7 @@ ROWS = (
     ),
     Row(
         "figure4a",
-        "Imitating attention: an LRU with input gates does best",
+        "Imitating attention: input gates make an LRU better",
         "LRU In+Out < LRU, 2 layers",
         "loss of LRU over LRU In+Out, two layers",
     ),

@@ -27,8 +27,8 @@ def evaluate(
 
     Where that is more precise, the loss is a difference plus a known number: the student is
     compared on the same sequences with the task's best attention, whose loss is known exactly.
-    The mean stays what it is, and the luck of the draw that both share cancels. For in-context
-    regression that is nearly all of it.
+    The expected value is the same, and the sampling error that both share cancels. In in-context
+    regression this is nearly all of the error.
     """
     at_once = min(sequences, AT_ONCE)
     rounds = -(-sequences // at_once)

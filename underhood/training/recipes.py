@@ -94,7 +94,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class First:
-    """The beginning of another schedule, `part` of it, drawn out over the whole run."""
+    """The first `part` of another schedule (a share), stretched over the whole run."""
 
     of: Schedule
     part: float
@@ -212,7 +212,7 @@ class Recipe:
 
     @classmethod
     def fast(cls, steps: int = 20_000, **changes: Any) -> "Recipe":  # Any: fields
-        """Return a recipe that reaches the paper's result in a fiftieth of its steps.
+        """Return a recipe with a fortieth of the paper's steps and a similar result.
 
         It is for losses that can fall to zero. docs/recipes.md describes how it was found.
         """

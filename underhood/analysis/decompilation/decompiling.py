@@ -148,7 +148,8 @@ def decompile(
 
     tolerance  the largest residual of a network that counts as attention; unless given, 0.001, and
                0.02 on a task
-    biases     whether the attention may have biases; None: only where they explain ten times more
+    biases     whether the attention may have biases; None: only if the residual is then less than
+               a tenth of the residual without them
     time       sequence length at which the residual is stated; the bound takes any length
     max_heads  a network that needs more heads is not attention
     task       measure on this task's sequences, at the tokens that count, instead of on N(0, I)
