@@ -105,6 +105,17 @@ RULES = {
 }
 
 
+def test_a_lower_number_need_not_be_a_better_one() -> None:
+    best, capped = (
+        no_more_than("n", [1e-9] * 4, 1.0, what="n", highest=highest)
+        for highest in ("better", "reproduced")
+    )
+    assert (best.verdict, best.rule) == ("better", "n ≤ 3; better ≤ 0.1")
+    assert (capped.verdict, capped.rule) == ("reproduced", "n ≤ 3")
+    high = no_more_than("n", [4.0] * 4, 1.0, what="n", highest="reproduced")
+    assert high.verdict == "differs"
+
+
 @pytest.mark.parametrize(
     ("rule", "values", "line", "expected"),
     [

@@ -59,15 +59,24 @@ def judge_median(
 
 
 def no_more_than(
-    name: str, values: Sequence[float], paper: float, *, what: str, factor: float = 1.0
+    name: str,
+    values: Sequence[float],
+    paper: float,
+    *,
+    what: str,
+    factor: float = 1.0,
+    highest: str = BETTER,
 ) -> Number:
     """Judge a median: better up to a tenth of the paper's number, reproduced up to three times.
 
-    factor  how much larger the upper limit is, for students with far fewer updates
+    factor   how much larger the upper limit is, for students with far fewer updates
+    highest  REPRODUCED, where a lower number is not a better one
     """
     limit = 3 * factor * paper
-    median, rule = np.median(values), f"{what} ≤ {limit:.3g}; better ≤ {paper / 10:.3g}"
-    holds = BETTER if median <= paper / 10 else median <= limit
+    median, rule = np.median(values), f"{what} ≤ {limit:.3g}"
+    if highest == BETTER:
+        rule += f"; better ≤ {paper / 10:.3g}"
+    holds = BETTER if highest == BETTER and median <= paper / 10 else median <= limit
     return judge_median(name, values, rule, holds, paper=paper)
 
 
