@@ -203,6 +203,18 @@ def test_another_count_differs_in_one_number(name: str) -> None:
     assert verdict_of(numbers) == ("differs" if name in COUNTS else "reproduced")
 
 
+def test_where_nothing_merges_merging_and_recovery_are_not_judged() -> None:
+    names = ("merging gates", "not rank one", "not proportional")
+    single = {name: value for name, value in PAPER.items() if name not in names}
+    numbers = {number.name: number for number in judge_counts([single] * 4)}
+    for name in ("gate outputs, merged", "loss, fine-tuned over trained"):
+        assert (numbers[name].verdict, numbers[name].whose) == ("not judged", "ours")
+    assert numbers["gate outputs, merged"].value == 11
+    # One student of four in which gates merge is enough.
+    some = {number.name: number for number in judge_counts([single] * 3 + [PAPER])}
+    assert some["gate outputs, merged"].verdict == "reproduced"
+
+
 def test_students_that_were_not_polished_are_judged_by_the_rest() -> None:
     names = ("loss, polished", "reduced neurons", "reduced gate outputs")
     others = {name: value for name, value in OTHERWISE.items() if name not in names}

