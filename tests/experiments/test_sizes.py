@@ -21,6 +21,7 @@ from underhood.training import Recipe, Run
 
 TASK = InContextRegression()
 PREDICTED, GATES = 12, 9
+PAPER = ("median", "around twice 12")
 COUNTS = (6, 9, 12, 18, 24, 30)
 # Too small, and the function itself.
 BAD, GOOD = 1e-2, 1e-6
@@ -100,7 +101,7 @@ def lucky(size: int, earlier: int) -> dict[int, list[float]]:
     ],
 )
 def test_sizes_up_to_twice_the_predicted_are_reproduced(values, sizes, verdicts) -> None:
-    numbers = numbers_of("neurons", COUNTS, planted(values), PREDICTED)
+    numbers = numbers_of("neurons", COUNTS, planted(values), PREDICTED, PAPER)
     names = [f"{name}, neurons" for name in ("fall", "smallest", "median")]
     assert [number.name for number in numbers] == names
     assert tuple(number.value for number in numbers) == sizes
@@ -108,14 +109,19 @@ def test_sizes_up_to_twice_the_predicted_are_reproduced(values, sizes, verdicts)
     assert {number.rule for number in numbers} == {"12 ≤ neurons ≤ 24"}
     assert [number.paper for number in numbers] == [None, None, "around twice 12"]
     assert [number.whose for number in numbers] == ["ours", "ours", "paper"]
+    # Another number may be the paper's; all have the same rule.
+    others = numbers_of("neurons", COUNTS, planted(values), PREDICTED, ("fall", 12))
+    assert [number.paper for number in others] == [12, None, None]
+    assert [number.verdict for number in others] == verdicts.split()
     # Three seeds are not judged.
     few = numbers_of("neurons", COUNTS, planted(values)[:, :3], PREDICTED)
+    assert {number.whose for number in few} == {"ours"}
     assert tuple(number.value for number in few) == sizes
     assert {number.verdict for number in few} == {"not judged"}
 
 
 def plan(neurons: tuple[int, ...], gates: tuple[int, ...] = ()) -> SizePlan:
-    return SizePlan(TASK, (PREDICTED, GATES), neurons, gates, 4, Recipe(steps=10), 0)
+    return SizePlan(TASK, (PREDICTED, GATES), neurons, gates, 4, Recipe(steps=10), 0, PAPER)
 
 
 def test_the_two_axes_of_a_sweep() -> None:

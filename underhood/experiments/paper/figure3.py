@@ -56,7 +56,11 @@ FIGURE3C: dict[str, Sizes] = {
 def plan_figure3c(scale: str) -> SizePlan:
     task = InContextRegression()
     memory = task.d_x * task.d_y
-    return SizePlan(task, (memory + task.d_x, memory), *FIGURE3C[scale])
+    predicted = memory + task.d_x, memory
+    neurons, gates, seeds, recipe, key, *more = FIGURE3C[scale]
+    # "around the number of recurrent neurons prescribed by our low-rank construction"
+    paper = "fall", predicted[0]
+    return SizePlan(task, predicted, neurons, gates, seeds, recipe, key, paper, *more)
 
 
 def plan_teacher(plans: dict[str, TeacherSizes], scale: str) -> SizePlan:
@@ -65,7 +69,10 @@ def plan_teacher(plans: dict[str, TeacherSizes], scale: str) -> SizePlan:
     task = TeacherStudent.random(d, rank, length=length, key=jax.random.key(key))
     memory = d * (d + 1) // 2 if rank == d else rank * rank
     predicted = memory + rank, memory
-    return SizePlan(task, predicted, neurons, gates, seeds, recipe, key + 1, *more)
+    # Full rank: identification takes "around twice as many neurons as the actual number of neurons
+    # required". Low rank: the transition is where "the number of hidden neurons match" r(r + 1).
+    paper = ("median", f"around twice {predicted[0]}") if rank == d else ("fall", predicted[0])
+    return SizePlan(task, predicted, neurons, gates, seeds, recipe, key + 1, paper, *more)
 
 
 # From a scale to the sizes.

@@ -19,7 +19,7 @@ from underhood.experiments.protocols.students import decay_words
 from underhood.experiments.running import Outcome, Setting
 from underhood.experiments.running.rules import ENOUGH, judged, ours
 from underhood.layers import GatedRNN
-from underhood.results.files import Number
+from underhood.results.files import Cell, Number
 from underhood.sweeps.study import Study
 from underhood.tasks import Task
 from underhood.training import Recipe, Run
@@ -40,6 +40,7 @@ class SizePlan:
     neurons    sizes of the first axis, with as many gate outputs
     gates      gate outputs of the second axis, over twice the predicted neurons
     key        of the students' weights and data
+    paper      which number of the first axis the paper's text gives, and what it says
     in_runs    how many sizes each run holds; () for one run. On a GPU the students of a run are
                padded to the widest, so sizes that lie far apart have runs of their own
     decayed    sizes of the first axis that are also trained with weight decay, for comparison
@@ -52,6 +53,7 @@ class SizePlan:
     seeds: int
     recipe: Recipe
     key: int
+    paper: tuple[str, Cell]
     in_runs: tuple[int, ...] = ()
     decayed: tuple[int, ...] = ()
 
@@ -127,7 +129,7 @@ def judge_sizes(
     losses = known_losses(excess, plan.task)
     limits = [limit_of(losses[:together])] * together + [limit_of(losses)] * len(plan.gates)
     neurons, gates = plan.predicted
-    numbers = numbers_of("neurons", plan.neurons, losses[:together], neurons)
+    numbers = numbers_of("neurons", plan.neurons, losses[:together], neurons, plan.paper)
     if plan.gates:
         numbers += numbers_of("gate outputs", plan.gates, losses[together:], gates)
     rows = [size_row(*every) for every in zip(sizes, losses, limits, strict=True)]
@@ -198,9 +200,16 @@ def size_row(size: tuple[int, int], values: np.ndarray, limit: float) -> Json:
 
 
 def numbers_of(
-    what: str, counts: tuple[int, ...], losses: np.ndarray, predicted: int
+    what: str,
+    counts: tuple[int, ...],
+    losses: np.ndarray,
+    predicted: int,
+    paper: tuple[str, Cell] | None = None,
 ) -> list[Number]:
-    """Return the three numbers of an axis; `losses` has a row per size and a column per seed."""
+    """Return the three numbers of an axis; `losses` has a row per size and a column per seed.
+
+    paper  the number that the paper's text gives, and what it says; None: all are ours
+    """
     medians, lowest = np.median(losses, axis=1), np.min(losses, axis=1)
     limit, seeds = limit_of(losses), losses.shape[1]
     values = {
@@ -208,14 +217,13 @@ def numbers_of(
         "smallest": next(itertools.compress(counts, lowest <= limit), None),
         "median": from_here_on(counts, medians <= limit),
     }
-    rule, about = f"{predicted} ≤ {what} ≤ {2 * predicted}", f"around twice {predicted}"
+    rule = f"{predicted} ≤ {what} ≤ {2 * predicted}"
     allowed = range(predicted, 2 * predicted + 1)
     numbers = []
     for name, value in values.items():
         title, holds = f"{name}, {what}", value in allowed
-        # The paper's text speaks of the neurons that identification takes.
-        if title == "median, neurons":
-            numbers.append(judged(title, value, rule, holds, paper=about, seeds=seeds))
+        if paper is not None and name == paper[0]:
+            numbers.append(judged(title, value, rule, holds, paper=paper[1], seeds=seeds))
         else:
             numbers.append(ours(judged(title, value, rule, holds, paper=None, seeds=seeds)))
     return numbers
