@@ -6,23 +6,27 @@ import pytest
 from underhood.experiments.paper.figure6 import (
     EQUAL_PARAMETERS,
     FEWEST_SIZES,
-    at_equal_parameters,
+    at_best_sizes,
     closeness,
+    input_gate_helps,
     ratio_near,
 )
 from underhood.experiments.protocols.comparison import Comparison, TrainedStudent
 from underhood.results.architectures import (
     ARCHITECTURE_NAMES,
     GATED,
+    GRU_NAME,
     LRU_IN_OUT,
     LRU_MLP,
     LRU_PLAIN,
+    LSTM_NAME,
 )
 from underhood.tasks import InContextRegression
 from underhood.training import Run
 
 TASK = InContextRegression()
 SEEDS = 4
+GATES = (LSTM_NAME, GRU_NAME)
 
 
 def group(name, width, losses, *, depth=1, parameters=None, ratio=2.0) -> list[TrainedStudent]:
@@ -149,15 +153,15 @@ GOOD, BAD = [1e-4, 1.1e-4, 1.2e-4, 1.3e-4], [1e-2, 1.1e-2, 1.2e-2, 1.3e-2]
         ([(8, MOST + 1, GOOD)], [(8, 800, BAD)], "not judged"),
     ],
 )
-def test_gates_win_at_equal_parameters(ours, theirs, expected: str) -> None:
+def test_gates_win_at_best_sizes(ours, theirs, expected: str) -> None:
     groups = [
         group(name, width, losses, parameters=parameters)
         for name, sizes in ((LRU_IN_OUT, ours), (LRU_MLP, theirs))
         for width, parameters, losses in sizes
     ]
-    number = at_equal_parameters(comparison(*groups), LRU_MLP, "regression")
+    number = at_best_sizes(comparison(*groups), LRU_MLP, "regression")
     assert number.verdict == expected
-    assert number.name == "LRU In+Out < LRU In+Out MLP at equal parameters, regression"
+    assert number.name == "LRU In+Out < LRU In+Out MLP, best sizes, regression"
     assert (number.value is None) == ("afford" in number.rule)
     assert (number.value is None) == (MOST + 1 in {ours[0][1], theirs[0][1]})
 
@@ -212,6 +216,45 @@ def test_lrus_near_attention_must_learn_better_in_context(order, value, verdict)
     )
     (number,) = closeness(imitating, learning)
     assert (number.value, number.verdict) == (pytest.approx(value), verdict)
+
+
+def test_correlations_without_the_size_of_students_stand_beside_it() -> None:
+    # Larger students do better on both tasks; of one size the kinds have opposite orders.
+    kinds = (LRU_PLAIN, LRU_IN_OUT, LRU_MLP)
+    imitating, learning = (
+        comparison(
+            *(
+                group(name, width, [0.1**width * (2 + sign * place)] * SEEDS)
+                for place, name in enumerate(kinds)
+                for width in (1, 2)
+            ),
+            *(group(name, width, [1.0 / width] * SEEDS) for name in GATES for width in (1, 2, 3)),
+        )
+        for sign in (1, -0.5)
+    )
+    high, equal, gates = closeness(imitating, learning)
+    assert (high.verdict, high.whose, high.value > 0.4) == ("differs", "paper", True)
+    assert (equal.value, equal.verdict, equal.whose) == (-1.0, "not judged", "ours")
+    assert (gates.value, gates.verdict, gates.whose) == (pytest.approx(1.0), "not judged", "ours")
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_paper_speaks_of_input_gates_at_every_depth(depth) -> None:
+    deep, shallow = (GOOD, BAD) if depth == 2 else (BAD, GOOD)
+    students = comparison(
+        *(group(LRU_PLAIN, 8, [5e-3] * SEEDS, depth=layers) for layers in (1, 2)),
+        group(LRU_IN_OUT, 8, shallow, depth=1),
+        group(LRU_IN_OUT, 8, deep, depth=2),
+    )
+    numbers = input_gate_helps(students)
+    assert [number.name for number in numbers] == [
+        "LRU In+Out < LRU, 1 layer, teacher-student",
+        "LRU In+Out < LRU, 2 layers, teacher-student",
+    ]
+    verdicts = ["differs", "differs"]
+    verdicts[depth - 1] = "reproduced"
+    assert [number.verdict for number in numbers] == verdicts
+    assert {number.whose for number in numbers} == {"paper"}
 
 
 def test_few_sizes_have_no_correlation() -> None:
