@@ -15,14 +15,25 @@ from underhood.common.decay import kinds
 from underhood.common.files import Json
 from underhood.experiments.paper.figure2 import exchange_rows
 from underhood.experiments.protocols.recall import (
+    PRUNED_BY_INFLUENCE,
     divisor,
     judge_accuracy,
     pair_columns,
     prune_students,
 )
-from underhood.experiments.protocols.students import arrays_of, column, recall_formats
+from underhood.experiments.protocols.students import (
+    Students,
+    arrays_of,
+    column,
+    recall_formats,
+)
 from underhood.experiments.running import Outcome, Setting
-from underhood.experiments.running.rules import median_at_least, median_at_most, median_near
+from underhood.experiments.running.rules import (
+    median_at_least,
+    median_at_most,
+    median_near,
+    shown,
+)
 from underhood.layers import SideGatedRNN
 from underhood.results.files import Number
 from underhood.tasks import AssociativeRecall
@@ -49,11 +60,18 @@ def reproduce_recall_side(setting: Setting) -> Outcome:
     rows = pruned.judged
     networks = [pruned.networks[pruned.rows.index(row)] for row in rows]
     outcome = Outcome(
-        numbers=[*judge_accuracy(rows), *judge_structure(rows), *pruned.matching(STRUCTURE)],
+        numbers=[
+            *judge_accuracy(rows),
+            *judge_structure(rows),
+            *show_untrained(students, rows[0]["width"]),
+            *pruned.matching(STRUCTURE),
+        ],
         rows=pruned.rows,
         notes=[
             f"The students were trained with {students.decay} weight decay. Judged are those of "
             f"width {rows[0]['width']} on pairs.",
+            PRUNED_BY_INFLUENCE,
+            "untrained: the same students before training. What they have too says nothing.",
             "M[seed, x, y] is the matrix that a pair (x, y) adds, [scores over y', query x'].",
         ],
         arrays={
@@ -79,6 +97,25 @@ def judge_structure(rows: list[Json]) -> list[Number]:
         median_at_most("rank 1 of M, σ₂/σ₁", values("second singular value"), 0.1, paper=0),
         median_at_least("positive peak at (y, x)", values("peak at (y, x)"), 1.0, paper="all"),
         median_near("negative over positive peak", values("negative peak"), 1.0, 0.1, paper=1),
+    ]
+
+
+def show_untrained(students: Students[AssociativeRecall], width: int) -> list[Number]:
+    """Show medians of the items that are no share of a half, of the students before training."""
+    items = {
+        "W_x^in = W_side": "W_in_x and W_side",
+        "D = Bᵀ": "D and B",
+        "rank 1 of M, σ₂/σ₁": "second singular value",
+        "negative over positive peak": "negative peak",
+    }
+    rows = [
+        structure_row(oriented(students.untrained(place), students.task), students.task)
+        for place, member in enumerate(students.run.rows)
+        if member["width"] == width
+    ]
+    return [
+        shown(f"{title}, untrained", float(np.median(column(rows, name))), seeds=len(rows))
+        for title, name in items.items()
     ]
 
 

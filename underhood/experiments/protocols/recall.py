@@ -25,6 +25,10 @@ from underhood.tasks import AssociativeRecall
 from underhood.training import evaluate
 
 Recalling = TypeVar("Recalling", bound=GatedRNN | SideGatedRNN)
+PRUNED_BY_INFLUENCE = (
+    "Neurons that hardly change the function are removed (`prune`), here also where their weights "
+    "are not zero; the paper removes zeros."
+)
 # Items of the paper's description, each with the least value that matches it.
 Items = Mapping[str, float]
 
