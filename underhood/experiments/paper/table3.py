@@ -106,10 +106,10 @@ def reproduce_table3(setting: Setting) -> Outcome:
 
 
 def growth_of_parameters() -> list[Number]:
-    """Judge how the parameters of gated RNNs that are attention grow from d = 16 to d = 32.
+    """Show how the parameters of gated RNNs that are attention grow from d = 16 to d = 32.
 
-    They are those of the paper's own construction, with d² + d neurons. Attention's 3d² is a
-    constant, and only shown.
+    They are those of the paper's own construction, with d² + d neurons, so they are counted and
+    not judged.
     """
 
     def parameters(d: int, target: str) -> int:
@@ -123,8 +123,6 @@ def growth_of_parameters() -> list[Number]:
         ("side-gated RNN", "side_gated_rnn", 3),
     ):
         value = float(np.log2(parameters(most, target) / parameters(least, target)))
-        rule = f"log₂ of the ratio of parameters, d = {least} to {most}, = {power} within 0.25"
-        holds, paper = abs(value - power) <= 0.25, f"order d^{power}"
-        title = f"parameters, {name}"
-        numbers.append(judged(title, value, rule, holds, paper=paper, seeds=1, least=1))
+        title = f"exponent of parameters, {name}, d = {least} to {most}"
+        numbers.append(shown(title, value, paper=f"order d^{power}", seeds=1))
     return numbers
