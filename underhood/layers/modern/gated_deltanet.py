@@ -15,6 +15,7 @@ head. Heads that share q and k are heads with equal W_q and W_k.
 
 import math
 from abc import abstractmethod
+from typing import Unpack
 
 import equinox as eqx
 import jax
@@ -24,7 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from underhood.common.arrays import Weight
 from underhood.layers.base.layer import axis_size
 from underhood.layers.modern.core import Mixed, Signals
-from underhood.layers.modern.mixer import Mixer, random_fields, random_rates, random_steps
+from underhood.layers.modern.mixer import HeadSizes, Mixer, random_decays, random_fields
 from underhood.layers.modern.parts import convolve, project_heads, rms_norm, unit_norm, unite
 
 
@@ -66,27 +67,9 @@ class DeltaNet(DeltaRule):
     """The delta rule without decay and without output gate."""
 
     @classmethod
-    def init(
-        cls,
-        *,
-        d_in: int,
-        d_out: int,
-        heads: int,
-        d_k: int,
-        d_v: int,
-        key: PRNGKeyArray,
-        width: int = 4,
-    ) -> "DeltaNet":
+    def init(cls, *, key: PRNGKeyArray, width: int = 4, **sizes: Unpack[HeadSizes]) -> "DeltaNet":
         """Draw matrices from N(0, 1/fan-in)."""
-        sizes = {
-            "d_in": d_in,
-            "d_out": d_out,
-            "heads": heads,
-            "d_k": d_k,
-            "d_v": d_v,
-            "width": width,
-        }
-        return cls(**random_fields(cls, sizes, key, norm=jnp.ones(d_v)), eps=1e-5)
+        return cls(**random_fields(cls, key, {"norm": 1.0}, width=width, **sizes), eps=1e-5)
 
     def decay(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time heads d_k"]:
         return jnp.ones((len(xs), self.heads, self.d_k), jnp.result_type(xs, self.W_k))
@@ -104,28 +87,12 @@ class GatedDeltaNet(DeltaRule):
 
     @classmethod
     def init(
-        cls,
-        *,
-        d_in: int,
-        d_out: int,
-        heads: int,
-        d_k: int,
-        d_v: int,
-        key: PRNGKeyArray,
-        width: int = 4,
+        cls, *, key: PRNGKeyArray, width: int = 4, **sizes: Unpack[HeadSizes]
     ) -> "GatedDeltaNet":
         """Draw matrices from N(0, 1/fan-in); decays as in Mamba-2."""
-        weight_key, step_key, rate_key = jax.random.split(key, 3)
-        sizes = {
-            "d_in": d_in,
-            "d_out": d_out,
-            "heads": heads,
-            "d_k": d_k,
-            "d_v": d_v,
-            "width": width,
-        }
-        decays = {"A_log": random_rates(rate_key, heads), "dt_bias": random_steps(step_key, heads)}
-        return cls(**random_fields(cls, sizes, weight_key, norm=jnp.ones(d_v), **decays), eps=1e-6)
+        weight_key, *decay_keys = jax.random.split(key, 3)
+        given = {"norm": 1.0, **random_decays(*decay_keys)}
+        return cls(**random_fields(cls, weight_key, given, width=width, **sizes), eps=1e-6)
 
     def decay(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time heads d_k"]:
         step = jax.nn.softplus(xs @ self.W_a.T + self.dt_bias)
@@ -150,31 +117,13 @@ class KDA(DeltaRule):
 
     @classmethod
     def init(
-        cls,
-        *,
-        d_in: int,
-        d_out: int,
-        heads: int,
-        d_k: int,
-        d_v: int,
-        key: PRNGKeyArray,
-        rank: int = 1,
-        width: int = 4,
+        cls, *, key: PRNGKeyArray, rank: int = 1, width: int = 4, **sizes: Unpack[HeadSizes]
     ) -> "KDA":
         """Draw matrices from N(0, 1/fan-in); decays as in Mamba-2."""
-        weight_key, step_key, rate_key = jax.random.split(key, 3)
-        sizes = {
-            "d_in": d_in,
-            "d_out": d_out,
-            "heads": heads,
-            "d_k": d_k,
-            "d_v": d_v,
-            "width": width,
-            "rank": rank,
-        }
-        biases = random_steps(step_key, heads, d_k)
-        decays = {"A_log": random_rates(rate_key, heads), "dt_bias": biases}
-        return cls(**random_fields(cls, sizes, weight_key, norm=jnp.ones(d_v), **decays), eps=1e-5)
+        weight_key, *decay_keys = jax.random.split(key, 3)
+        given = {"norm": 1.0, **random_decays(*decay_keys)}
+        weights = random_fields(cls, weight_key, given, width=width, rank=rank, **sizes)
+        return cls(**weights, eps=1e-5)
 
     def decay(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time heads d_k"]:
         step = jax.nn.softplus(project_heads(xs @ self.W_f1.T, self.W_f2) + self.dt_bias)

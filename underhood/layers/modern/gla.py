@@ -11,6 +11,7 @@ and over all heads in Lightning and HGRN2. Lightning's slopes are 2^{−8(h+1)/H
 """
 
 import math
+from typing import Unpack
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.layers.modern.core import Mixed, Signals
-from underhood.layers.modern.mixer import Mixer, random_fields
+from underhood.layers.modern.mixer import HeadSizes, Mixer, random_fields
 from underhood.layers.modern.parts import project_heads, rms_norm, rms_norm_heads, unite
 
 # GLA divides the logarithm of its gate by this.
@@ -44,21 +45,9 @@ class GLA(Mixer):
     may_be_infinite = ("b_a",)
 
     @classmethod
-    def init(
-        cls,
-        *,
-        d_in: int,
-        d_out: int,
-        heads: int,
-        d_k: int,
-        d_v: int,
-        key: PRNGKeyArray,
-        rank: int = 16,
-    ) -> "GLA":
+    def init(cls, *, key: PRNGKeyArray, rank: int = 16, **sizes: Unpack[HeadSizes]) -> "GLA":
         """Draw matrices from N(0, 1/fan-in); biases are zero."""
-        sizes = {"d_in": d_in, "d_out": d_out, "heads": heads, "d_k": d_k, "d_v": d_v, "rank": rank}
-        fixed = {"norm": jnp.ones(d_v), "b_a": jnp.zeros((heads, d_k))}
-        return cls(**random_fields(cls, sizes, key, **fixed))
+        return cls(**random_fields(cls, key, {"norm": 1.0, "b_a": 0.0}, rank=rank, **sizes))
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:
         queries, keys, values = (project_heads(xs, W) for W in (self.W_q, self.W_k, self.W_v))
@@ -86,12 +75,9 @@ class RetNet(Mixer):
     eps: float = eqx.field(static=True, default=1e-5)
 
     @classmethod
-    def init(
-        cls, *, d_in: int, d_out: int, heads: int, d_k: int, d_v: int, key: PRNGKeyArray
-    ) -> "RetNet":
+    def init(cls, *, key: PRNGKeyArray, **sizes: Unpack[HeadSizes]) -> "RetNet":
         """Draw matrices from N(0, 1/fan-in)."""
-        sizes = {"d_in": d_in, "d_out": d_out, "heads": heads, "d_k": d_k, "d_v": d_v}
-        return cls(**random_fields(cls, sizes, key, norm=jnp.ones(d_v)))
+        return cls(**random_fields(cls, key, {"norm": 1.0}, **sizes))
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:
         queries, keys, values = (project_heads(xs, W) for W in (self.W_q, self.W_k, self.W_v))
@@ -126,20 +112,10 @@ class Lightning(Mixer):
 
     @classmethod
     def init(
-        cls,
-        *,
-        d_in: int,
-        d_out: int,
-        heads: int,
-        d_k: int,
-        d_v: int,
-        key: PRNGKeyArray,
-        index: int = 79,
-        depth: int = 80,
+        cls, *, key: PRNGKeyArray, index: int = 79, depth: int = 80, **sizes: Unpack[HeadSizes]
     ) -> "Lightning":
         """Draw matrices from N(0, 1/fan-in)."""
-        sizes = {"d_in": d_in, "d_out": d_out, "heads": heads, "d_k": d_k, "d_v": d_v}
-        weights = random_fields(cls, sizes, key, norm=jnp.ones((heads, d_v)))
+        weights = random_fields(cls, key, {"norm": 1.0}, **sizes)
         return cls(**weights, index=index, depth=depth)
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:
@@ -170,12 +146,9 @@ class HGRN2(Mixer):
     key_field = "W_f"
 
     @classmethod
-    def init(
-        cls, *, d_in: int, d_out: int, heads: int, d_k: int, d_v: int, key: PRNGKeyArray
-    ) -> "HGRN2":
+    def init(cls, *, key: PRNGKeyArray, **sizes: Unpack[HeadSizes]) -> "HGRN2":
         """Draw matrices from N(0, 1/fan-in)."""
-        sizes = {"d_in": d_in, "d_out": d_out, "heads": heads, "d_k": d_k, "d_v": d_v}
-        return cls(**random_fields(cls, sizes, key, norm=jnp.ones((heads, d_v))))
+        return cls(**random_fields(cls, key, {"norm": 1.0}, **sizes))
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:
         queries = jax.nn.silu(project_heads(xs, self.W_q)) / math.sqrt(self.d_k)

@@ -8,6 +8,8 @@ Per channel c: A_ts = Σ_n C_tn exp(−e^{A_log,cn} Σ_{s<r≤t} Δ_rc) Δ_sc B_
 The norms are RMSNorms. A_log = −inf is a decay of exactly 1.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,7 +21,7 @@ from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 from underhood.layers.mamba import BlockState
 from underhood.layers.modern.core import decay_products
-from underhood.layers.modern.mixer import ModernLayer, random_fields, random_steps
+from underhood.layers.modern.mixer import Given, ModernLayer, random_fields, random_steps
 from underhood.layers.modern.parts import convolve, rms_norm
 
 
@@ -62,21 +64,14 @@ class JambaBlock(ModernLayer):
     ) -> "JambaBlock":
         """Draw matrices from N(0, 1/fan-in); A_log and b_dt as Mamba has them."""
         weight_key, step_key = jax.random.split(key)
-        sizes = {
-            "d_in": d_in,
-            "d_out": d_out,
-            "inner": inner,
-            "state": state,
-            "width": width,
-            "rank": rank,
+        given: dict[str, Given] = {
+            **dict.fromkeys(("norm_dt", "norm_B", "norm_C", "D"), 1.0),
+            "b_conv": 0.0,
+            "b_dt": partial(random_steps, step_key),
+            "A_log": jnp.log(jnp.arange(1.0, state + 1)),
         }
-        fixed = {"norm_dt": jnp.ones(rank), "norm_B": jnp.ones(state), "norm_C": jnp.ones(state)}
-        fixed |= {"b_conv": jnp.zeros(inner), "D": jnp.ones(inner)}
-        rates = jnp.log(jnp.arange(1.0, state + 1))
-        fixed |= {"A_log": jnp.broadcast_to(rates, (inner, state))}
-        return cls(
-            **random_fields(cls, sizes, weight_key, b_dt=random_steps(step_key, inner), **fixed)
-        )
+        sizes = {"inner": inner, "state": state, "width": width, "rank": rank}
+        return cls(**random_fields(cls, weight_key, given, d_in=d_in, d_out=d_out, **sizes))
 
     def selection(self, us: Float[Array, "*time inner"]) -> tuple[Array, Array, Array]:
         """Return Δ, B and C."""

@@ -9,6 +9,8 @@ A_ts = (C_t·B_s) exp(−e^{A_log} Σ_{s<r≤t} Δ_r) Δ_s, and the values are x
 share B and C is heads with equal W_B and W_C. A_log = −inf is a decay of exactly 1.
 """
 
+from typing import Unpack
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ from underhood.common.arrays import Weight
 from underhood.common.numbers import whole_problems
 from underhood.layers.base.layer import axis_size
 from underhood.layers.modern.core import Mixed, Signals
-from underhood.layers.modern.mixer import Mixer, random_fields, random_rates, random_steps
+from underhood.layers.modern.mixer import HeadSizes, Mixer, random_decays, random_fields
 from underhood.layers.modern.parts import convolve, project_heads, rms_norm_heads, unite
 
 
@@ -56,32 +58,13 @@ class Mamba2(Mixer):
 
     @classmethod
     def init(
-        cls,
-        *,
-        d_in: int,
-        d_out: int,
-        heads: int,
-        d_k: int,
-        d_v: int,
-        key: PRNGKeyArray,
-        width: int = 4,
-        normed: bool = True,
+        cls, *, key: PRNGKeyArray, width: int = 4, normed: bool = True, **sizes: Unpack[HeadSizes]
     ) -> "Mamba2":
         """Draw matrices from N(0, 1/fan-in); Δ and A as in the reference implementation."""
-        weight_key, step_key, rate_key = jax.random.split(key, 3)
-        sizes = {
-            "d_in": d_in,
-            "d_out": d_out,
-            "heads": heads,
-            "d_k": d_k,
-            "d_v": d_v,
-            "width": width,
-        }
-        fixed = {"b_x": jnp.zeros((heads, d_v)), "D": jnp.ones(heads)}
-        fixed |= {name: jnp.zeros((heads, d_k)) for name in ("b_B", "b_C")}
-        fixed |= {"A_log": random_rates(rate_key, heads), "dt_bias": random_steps(step_key, heads)}
-        fixed["norm"] = jnp.ones((heads, d_v))
-        weights = random_fields(cls, sizes, weight_key, **fixed)
+        weight_key, *decay_keys = jax.random.split(key, 3)
+        given = random_decays(*decay_keys)
+        given |= {"b_x": 0.0, "b_B": 0.0, "b_C": 0.0, "D": 1.0, "norm": 1.0}
+        weights = random_fields(cls, weight_key, given, width=width, **sizes)
         return cls(**weights if normed else {**weights, "norm": None})
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:

@@ -31,7 +31,7 @@ class MinGRU(ModernLayer):
     @classmethod
     def init(cls, *, d_in: int, hidden: int, d_out: int, key: PRNGKeyArray) -> "MinGRU":
         """Draw matrices from N(0, 1/fan-in)."""
-        return cls(**random_fields(cls, {"d_in": d_in, "hidden": hidden, "d_out": d_out}, key))
+        return cls(**random_fields(cls, key, {}, d_in=d_in, hidden=hidden, d_out=d_out))
 
     def signals(self, xs: Float[Array, "*time d_in"]) -> tuple[Array, Array, Array]:
         """Return 1 − z, z and h̃."""

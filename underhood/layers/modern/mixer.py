@@ -6,7 +6,9 @@ to what was read. `signals` may look back over `reach` tokens: a convolution, or
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Set
+from functools import partial
+from typing import Any, ClassVar, TypedDict
 
 import equinox as eqx
 import jax
@@ -79,25 +81,54 @@ class Mixer(ModernLayer):
         return (window[1:], memory), self.leave(mixed[None], now, self.gate(window)[-1:])[0]
 
 
+class HeadSizes(TypedDict):
+    """The sizes that `init` of every layer with heads takes."""
+
+    d_in: int
+    d_out: int
+    heads: int
+    d_k: int
+    d_v: int
+
+
+# A number or an array fills a field; a function makes it from the field's shape.
+Given = float | Float[Array, "..."] | Callable[..., Float[Array, "..."]]
+
+
 def random_fields(
-    kind: type[Layer], sizes: dict[str, int], key: PRNGKeyArray, **given: Float[Array, "..."]
+    kind: type[Layer], key: PRNGKeyArray, given: Mapping[str, Given], **sizes: int
 ) -> dict[str, Any]:  # Any: arrays, for constructors that take settings too
     """Draw every array of a layer that is not given from N(0, 1/fan-in).
 
     sizes  of the axes that the annotations name
     """
-    weights = dict(given)
-    arrays = [array for array in annotated_arrays(kind) if array.field not in given]
-    for array, field_key in zip(arrays, jax.random.split(key, len(arrays)), strict=True):
-        shape = tuple(sizes[axis] for axis in array.dimensions)
-        drawn = gaussian(field_key, *shape)
+    arrays = annotated_arrays(kind)
+    check_sizes(kind, sizes, {axis for array in arrays for axis in array.dimensions})
+    keys = iter(jax.random.split(key, len(arrays) - len(given)))
+    weights = {}
+    for field, _, dimensions, _ in arrays:
+        shape = tuple(sizes[axis] for axis in dimensions)
+        if field in given:
+            value = given[field]
+            value = value(*shape) if callable(value) else jnp.asarray(value, float)
+            weights[field] = jnp.broadcast_to(value, shape)
+            continue
+        drawn = gaussian(next(keys), *shape)
         # Fan-in is the last axis, but for a kernel its width, and for a readout all heads.
-        if array.field.startswith("conv"):
+        if field.startswith("conv"):
             drawn = drawn * math.sqrt(shape[-1] / shape[0])
-        elif array.field == "W_out":
+        elif field == "W_out":
             drawn = drawn / math.sqrt(math.prod(shape[1:-1]))
-        weights[array.field] = drawn
+        weights[field] = drawn
     return weights
+
+
+def check_sizes(kind: type[Layer], sizes: Mapping[str, int], axes: Set[str]) -> None:
+    """Refuse a size that a layer does not have, or a missing one, as Python refuses arguments."""
+    for name in sorted(sizes.keys() - axes):
+        raise TypeError(f"{kind.__name__}.init() got an unexpected keyword argument {name!r}")
+    for name in sorted(axes - sizes.keys()):
+        raise TypeError(f"{kind.__name__}.init() is missing the keyword argument {name!r}")
 
 
 def random_steps(key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
@@ -110,3 +141,8 @@ def random_steps(key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
 def random_rates(key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
     """Draw log A for A uniform on [1, 16], as Mamba-2 has it."""
     return jnp.log(jax.random.uniform(key, shape, minval=1.0, maxval=16.0))
+
+
+def random_decays(step_key: PRNGKeyArray, rate_key: PRNGKeyArray) -> dict[str, Given]:
+    """Return how Mamba-2 and its kin draw A_log and dt_bias, for `random_fields`."""
+    return {"A_log": partial(random_rates, rate_key), "dt_bias": partial(random_steps, step_key)}

@@ -11,7 +11,8 @@ A_ts = P_ts/(max(|Σ_s P_ts|, e^{−m_t}) + 1e-6).
 """
 
 import math
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Unpack
 
 import equinox as eqx
 import jax
@@ -22,7 +23,7 @@ from underhood.common.arrays import Weight
 from underhood.layers.base.layer import Size, axis_size, zeros
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
 from underhood.layers.modern.core import Mixed, Signals, memory_map, run_memory, step_memory
-from underhood.layers.modern.mixer import ModernLayer, random_fields
+from underhood.layers.modern.mixer import Given, HeadSizes, ModernLayer, random_fields
 from underhood.layers.modern.parts import layer_norm, project_heads, unite
 
 # What the published code adds to the divisor.
@@ -59,13 +60,11 @@ class MLSTM(ModernLayer):
     gate_width = Size(lambda self: self.heads * self.d_v)
 
     @classmethod
-    def init(
-        cls, *, d_in: int, d_out: int, heads: int, d_k: int, d_v: int, key: PRNGKeyArray
-    ) -> "MLSTM":
+    def init(cls, *, key: PRNGKeyArray, **sizes: Unpack[HeadSizes]) -> "MLSTM":
         """Draw matrices from N(0, 1/fan-in); b_i = −10 and b_f from 3 to 6, as xLSTM 7B has."""
-        sizes = {"d_in": d_in, "d_out": d_out, "heads": heads, "d_k": d_k, "d_v": d_v}
-        fixed = {"b_i": jnp.full(heads, -10.0), "b_f": jnp.linspace(3.0, 6.0, heads)}
-        return cls(**random_fields(cls, sizes, key, norm=jnp.ones((heads, d_v)), **fixed))
+        given: dict[str, Given] = {"b_i": -10.0, "norm": 1.0}
+        given["b_f"] = partial(jnp.linspace, 3.0, 6.0)
+        return cls(**random_fields(cls, key, given, **sizes))
 
     def capped(self, z: Float[Array, "time heads"]) -> Float[Array, "time heads"]:
         """Return cap(z)."""

@@ -58,10 +58,10 @@ class RGLRU(ModernLayer):
         weight_key, decay_key = jax.random.split(key)
         squares = jax.random.uniform(decay_key, (inner,), minval=0.9**2, maxval=0.999**2)
         # softplus(Λ) = −log(a)/8.
-        fixed = {"Lambda": jnp.log(jnp.expm1(-jnp.log(squares) / (2 * SHARPNESS)))}
-        fixed |= {name: jnp.zeros(inner) for name in ("b_x", "b_y", "b_conv", "b_i", "b_r")}
+        rates = jnp.log(jnp.expm1(-jnp.log(squares) / (2 * SHARPNESS)))
+        biases = dict.fromkeys(("b_x", "b_y", "b_conv", "b_i", "b_r", "b_out"), 0.0)
         sizes = {"d_in": d_in, "d_out": d_out, "inner": inner, "width": width}
-        return cls(**random_fields(cls, sizes, weight_key, b_out=jnp.zeros(d_out), **fixed))
+        return cls(**random_fields(cls, weight_key, {"Lambda": rates, **biases}, **sizes))
 
     def dynamics(
         self, us: Float[Array, "*time inner"], first: Float[Array, "*time 1"]

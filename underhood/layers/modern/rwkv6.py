@@ -9,6 +9,8 @@ A_ts = Σ_i r_ti k_si ∏_{s<r<t} w_ri for s < t, and A_tt = Σ_i r_ti bonus_i k
 plain numbers here, as in RWKV-7; the published layer adds a small network that changes them.
 """
 
+from typing import Unpack
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from underhood.common.arrays import Weight
 from underhood.layers.base.layer import Size
 from underhood.layers.modern.core import Mixed, Signals
-from underhood.layers.modern.mixer import Mixer, random_fields
+from underhood.layers.modern.mixer import Given, HeadSizes, Mixer, random_fields
 from underhood.layers.modern.parts import layer_norm, project_heads, shift, unite
 
 
@@ -46,23 +48,12 @@ class RWKV6(Mixer):
     reach = Size(lambda self: 2)
 
     @classmethod
-    def init(
-        cls,
-        *,
-        d_in: int,
-        d_out: int,
-        heads: int,
-        d_k: int,
-        d_v: int,
-        key: PRNGKeyArray,
-        rank: int = 16,
-    ) -> "RWKV6":
+    def init(cls, *, key: PRNGKeyArray, rank: int = 16, **sizes: Unpack[HeadSizes]) -> "RWKV6":
         """Draw matrices from N(0, 1/fan-in); μ = ½, and decays spread over (0.37, 0.998)."""
-        sizes = {"d_in": d_in, "d_out": d_out, "heads": heads, "d_k": d_k, "d_v": d_v, "rank": rank}
-        fixed = {f"mu_{name}": jnp.full(d_in, 0.5) for name in "rkvwg"}
-        fixed |= {"norm": jnp.ones((heads, d_v)), "b_norm": jnp.zeros((heads, d_v))}
-        fixed["w_0"] = jnp.broadcast_to(jnp.linspace(-6.0, 0.0, d_k), (heads, d_k))
-        return cls(**random_fields(cls, sizes, key, **fixed))
+        given: dict[str, Given] = {"norm": 1.0, "b_norm": 0.0}
+        given |= {f"mu_{name}": 0.5 for name in "rkvwg"}
+        given["w_0"] = lambda heads, d_k: jnp.linspace(-6.0, 0.0, d_k)
+        return cls(**random_fields(cls, key, given, rank=rank, **sizes))
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:
         before = shift(xs) - xs

@@ -12,6 +12,7 @@ first layer's.
 """
 
 import math
+from typing import Unpack
 
 import equinox as eqx
 import jax
@@ -21,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from underhood.common.arrays import Weight
 from underhood.layers.base.layer import Size
 from underhood.layers.modern.core import Mixed, Signals
-from underhood.layers.modern.mixer import Mixer, random_fields
+from underhood.layers.modern.mixer import HeadSizes, Mixer, random_fields
 from underhood.layers.modern.parts import layer_norm, normalise, project_heads, shift, unite
 
 # The logarithm of the decay lies between −e^{−½} and 0.
@@ -60,24 +61,11 @@ class RWKV7(Mixer):
     reach = Size(lambda self: 2)
 
     @classmethod
-    def init(
-        cls,
-        *,
-        d_in: int,
-        d_out: int,
-        heads: int,
-        d_k: int,
-        d_v: int,
-        key: PRNGKeyArray,
-        rank: int = 16,
-    ) -> "RWKV7":
+    def init(cls, *, key: PRNGKeyArray, rank: int = 16, **sizes: Unpack[HeadSizes]) -> "RWKV7":
         """Draw matrices from N(0, 1/fan-in); μ = ½, biases zero, and k_k = 0.85, k_a = 1."""
-        sizes = {"d_in": d_in, "d_out": d_out, "heads": heads, "d_k": d_k, "d_v": d_v, "rank": rank}
-        fixed = {f"mu_{name}": jnp.full(d_in, 0.5) for name in "rwkvag"}
-        fixed |= {"norm": jnp.ones((heads, d_v)), "b_norm": jnp.zeros((heads, d_v))}
-        fixed |= {"k_k": jnp.full((heads, d_k), 0.85), "k_a": jnp.ones((heads, d_k))}
-        fixed |= {name: jnp.zeros((heads, d_k)) for name in ("w_0", "a_0", "r_k")}
-        return cls(**random_fields(cls, sizes, key, **fixed))
+        given = {f"mu_{name}": 0.5 for name in "rwkvag"} | {"norm": 1.0, "b_norm": 0.0}
+        given |= {"k_k": 0.85, "k_a": 1.0, "w_0": 0.0, "a_0": 0.0, "r_k": 0.0}
+        return cls(**random_fields(cls, key, given, rank=rank, **sizes))
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:
         before = shift(xs) - xs
