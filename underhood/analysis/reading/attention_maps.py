@@ -43,9 +43,9 @@ from underhood.layers import (
     MultiHead,
     SideGatedRNN,
 )
+from underhood.layers.mamba import SelectiveBlock
 from underhood.layers.modern.core import decay_products, memory_map
 from underhood.layers.modern.mixer import Mixer
-from underhood.layers.modern.parts import convolve
 
 Maps = Float[Array, "maps time time2"]
 Values = Float[Array, "maps time width"]
@@ -112,12 +112,11 @@ Mapped = (
     | DenseGatedRNN
     | SideGatedRNN
     | Mamba
-    | MambaBlock
+    | SelectiveBlock
     | Mixer
     | MLSTM
     | RGLRU
     | MinGRU
-    | JambaBlock
 )
 
 
@@ -214,19 +213,25 @@ def _(layer: Mamba, xs: Float[Array, "time d_in"]) -> Core:
 
 @core_of.register
 def _(layer: MambaBlock, xs: Float[Array, "time d_in"]) -> Core:
-    u = jax.nn.silu(convolve(xs @ layer.W_in_u.T, layer.conv) + layer.b_conv)
-    decay, _, C = layer.dynamics(u)
+    us = layer.values(xs)
+    decay, _, C = layer.dynamics(us)
     products = decay_products(decay).after
     # What is written is Δ u B; the values are u, so the map takes the rest.
-    delta = jax.nn.softplus((u @ layer.W_x_dt.T) @ layer.W_dt.T + layer.b_dt)
-    maps = jnp.einsum("tn,tscn,sc,sn->cts", C, products, delta, u @ layer.W_x_B.T)
+    delta = jax.nn.softplus((us @ layer.W_x_dt.T) @ layer.W_dt.T + layer.b_dt)
+    maps = jnp.einsum("tn,tscn,sc,sn->cts", C, products, delta, us @ layer.W_x_B.T)
+    return block_core(layer, maps, us, xs, ("D x", "convolution", "gate", "W_out"))
 
-    def leave(mixed: Values) -> Float[Array, "time d_out"]:
-        gated = (by_output(mixed) + layer.D * u) * jax.nn.silu(xs @ layer.W_in_z.T)
-        return gated @ layer.W_out.T
 
-    outside = ("D x", "convolution", "gate", "W_out")
-    return Core(maps, u.T[..., None], outside, leave)
+@core_of.register
+def _(layer: JambaBlock, xs: Float[Array, "time d_in"]) -> Core:
+    outside = ("D x", "convolution", "norms of δ, B and C", "gate", "W_out")
+    return block_core(layer, layer.core_map(xs), layer.values(xs), xs, outside)
+
+
+def block_core(
+    layer: SelectiveBlock, maps: Maps, us: Array, xs: Array, outside: tuple[str, ...]
+) -> Core:
+    return Core(maps, us.T[..., None], outside, lambda mixed: layer.leave(by_output(mixed), us, xs))
 
 
 def ones_for(maps: Maps) -> Values:
@@ -271,18 +276,6 @@ def _(layer: RGLRU, xs: Float[Array, "time d_in"]) -> Core:
     outside = ("convolution", "gate", "W_out", "b_out")
     return Core(
         layer.core_map(xs), values, outside, lambda mixed: layer.leave(by_output(mixed), xs)
-    )
-
-
-@core_of.register
-def _(layer: JambaBlock, xs: Float[Array, "time d_in"]) -> Core:
-    us = layer.values(xs)
-    outside = ("D x", "convolution", "norms of δ, B and C", "gate", "W_out")
-    return Core(
-        layer.core_map(xs),
-        us.T[..., None],
-        outside,
-        lambda mixed: layer.leave(by_output(mixed), us, xs),
     )
 
 

@@ -16,25 +16,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
-from underhood.layers.base.layer import Size, axis_size, zeros
-from underhood.layers.base.recurrence import linear_recurrence
-from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
-from underhood.layers.mamba import BlockState
+from underhood.layers.mamba import SelectiveBlock
 from underhood.layers.modern.core import decay_products
 from underhood.layers.modern.mixer import Given, ModernLayer, random_fields, random_steps
-from underhood.layers.modern.parts import convolve, rms_norm
+from underhood.layers.modern.parts import rms_norm
 
 
-class JambaBlock(ModernLayer):
+class JambaBlock(SelectiveBlock, ModernLayer):
     """A Mamba block with norms inside."""
 
-    W_in_u: Float[Weight, "inner d_in"]
-    W_in_z: Float[Weight, "inner d_in"]
-    conv: Float[Weight, "width inner"]
-    b_conv: Float[Weight, " inner"]
-    W_x_dt: Float[Weight, "rank inner"]
-    W_x_B: Float[Weight, "state inner"]
-    W_x_C: Float[Weight, "state inner"]
     norm_dt: Float[Weight, " rank"]
     norm_B: Float[Weight, " state"]
     norm_C: Float[Weight, " state"]
@@ -46,9 +36,6 @@ class JambaBlock(ModernLayer):
     eps: float = eqx.field(static=True, default=1e-6)
 
     may_be_infinite = ("A_log",)
-    d_in, d_out = axis_size("W_in_u", 1), axis_size("W_out", 0)
-    neurons = Size(lambda self: self.A_log.shape[0] * self.A_log.shape[1])
-    gate_width = axis_size("W_in_z", 0)
 
     @classmethod
     def init(
@@ -86,14 +73,9 @@ class JambaBlock(ModernLayer):
         return jax.nn.softplus(step @ self.W_dt.T + self.b_dt), B, C
 
     def dynamics(self, us: Float[Array, "*time inner"]) -> tuple[Array, Array, Array]:
-        """Return the decay, what is written, and C."""
         delta, B, C = self.selection(us)
         decay = jnp.exp(-delta[..., None] * jnp.exp(jnp.asarray(self.A_log)))
         return decay, (delta * us)[..., None] * B[..., None, :], C
-
-    def values(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time inner"]:
-        """Return u."""
-        return jax.nn.silu(convolve(xs @ self.W_in_u.T, self.conv) + self.b_conv)
 
     def core_map(self, xs: Float[Array, "time d_in"]) -> Float[Array, "inner time time2"]:
         """Return A with h C = A u, per channel."""
@@ -101,34 +83,3 @@ class JambaBlock(ModernLayer):
         delta, B, C = self.selection(us)
         products = decay_products(self.dynamics(us)[0]).after
         return jnp.einsum("tn,tscn,sc,sn->cts", C, products, delta, B)
-
-    def leave(
-        self,
-        mixed: Float[Array, "*time inner"],
-        us: Float[Array, "*time inner"],
-        xs: Float[Array, "*time d_in"],
-    ) -> Float[Array, "*time d_out"]:
-        return ((mixed + self.D * us) * jax.nn.silu(xs @ self.W_in_z.T)) @ self.W_out.T
-
-    def __call__(self, xs: Tokens, *, backend: str | None = None) -> Outputs:
-        self.check_sequence(xs)
-        xs = jnp.asarray(xs)
-        us = self.values(xs)
-        decay, written, C = self.dynamics(us)
-        flat = (array.reshape(len(xs), self.neurons) for array in (decay, written))
-        states = linear_recurrence(*flat, backend=backend).reshape(written.shape)
-        return self.leave(jnp.einsum("tcn,tn->tc", states, C), us, xs)
-
-    def initial_state(self) -> BlockState:
-        width, inner = self.conv.shape
-        return zeros(width - 1, inner, like=self.conv), zeros(*self.A_log.shape, like=self.conv)
-
-    def step(self, state: BlockState, x: Token) -> tuple[BlockState, Output]:
-        self.check_step(state, x)
-        window, h = state
-        x = jnp.asarray(x)
-        window = jnp.concatenate([window, (x @ self.W_in_u.T)[None]])
-        u = jax.nn.silu(jnp.sum(self.conv * window, axis=0) + self.b_conv)
-        decay, written, C = self.dynamics(u)
-        h = decay * h + written
-        return (window[1:], h), self.leave(h @ C, u, x)
