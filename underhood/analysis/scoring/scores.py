@@ -23,13 +23,8 @@ from jaxtyping import PRNGKeyArray
 
 from underhood.analysis.scoring import layer_arrays
 from underhood.analysis.scoring.baselines import baseline_layers, stored_baselines
-from underhood.analysis.scoring.degrees import DegreeSpectrum, degree_spectrum
-from underhood.analysis.scoring.judging import (
-    Judged,
-    judge_nearest,
-    memory_share,
-    spread_at_fixed_time,
-)
+from underhood.analysis.scoring.degrees import degree_spectrum
+from underhood.analysis.scoring.judging import judge_nearest, memory_share, spread_at_fixed_time
 from underhood.analysis.scoring.pairs import draw_sample
 from underhood.analysis.scoring.report import score_report
 from underhood.analysis.scoring.states import StateMeasures, measure_states
@@ -176,7 +171,7 @@ def attention_score(
         sizes = {"d_in": plan.d_in, "d_out": judged.ys.shape[2]}
         others = baseline_layers(layer, **sizes, key=jax.random.fold_in(key, 1))
         known = {name: again(other, d_in=plan.d_in).score for name, other in others.items()}
-    score, form, whole, memory = plain.values
+    _, form, whole, _ = plain.values
     notes = (
         (constant, "At every time the output is the same for all inputs."),
         (forgets and not constant, "The past does not change the output: the layer has no memory."),
@@ -184,41 +179,35 @@ def attention_score(
         (not streams, "The layer has no step and initial_state, so its state was not read."),
         (degrees.cancel, "Parts of different degree cancel: the outputs are no low polynomial."),
     )
+    numbers = common_fields(plain.values, biased.values, states, degrees.shares, degrees.missed)
+    errors = common_fields(
+        plain.errors, biased.errors, state_errors, degrees.share_errors, degrees.missed_error
+    )
     return AttentionScore(
-        score=score,
-        memory=memory,
-        form=form,
-        whole=whole,
+        **numbers,
         attention=plain.attention,
-        score_with_biases=biased.values[0],
         attention_with_biases=biased.attention,
-        state_kv=states.kv,
-        state_q=states.q,
-        state_dimension=states.dimension,
-        state_rank=states.rank,
-        degrees=degrees.shares,
-        missed_by_degree_5=degrees.missed,
-        errors=errors_of(plain, biased, state_errors, degrees),
+        errors=ScoreErrors(**errors, decay=plain.decay_error),
         baselines=known,
         notes=tuple(note for holds, note in notes if holds),
     )
 
 
-def errors_of(
-    plain: Judged, biased: Judged, states: StateMeasures, degrees: DegreeSpectrum
-) -> ScoreErrors:
-    score, form, whole, memory = plain.errors
-    return ScoreErrors(
-        score=score,
-        memory=memory,
-        form=form,
-        whole=whole,
-        score_with_biases=biased.errors[0],
-        decay=plain.decay_error,
-        state_kv=states.kv,
-        state_q=states.q,
-        state_dimension=states.dimension,
-        state_rank=states.rank,
-        degrees=degrees.share_errors,
-        missed_by_degree_5=degrees.missed_error,
-    )
+def common_fields(
+    plain: tuple[float, ...],
+    biased: tuple[float, ...],
+    states: StateMeasures,
+    degrees: tuple[float, ...],
+    missed: float,
+) -> dict[str, Any]:  # Any: numbers and tuples of numbers
+    """Return the fields of a score that have the same names among its errors.
+
+    plain, biased  score, form, whole and memory of the attention without and with biases
+    """
+    return {
+        **dict(zip(("score", "form", "whole", "memory"), plain, strict=True)),
+        **{f"state_{name}": number for name, number in vars(states).items()},
+        "score_with_biases": biased[0],
+        "degrees": degrees,
+        "missed_by_degree_5": missed,
+    }
