@@ -143,22 +143,12 @@ def fit_adversary(target: str, given: AnySource, seed: int = 0) -> tuple[Stack, 
 @quick_jit
 def fit_layers(network: Stack, xs: Array, ys: Array) -> tuple[Stack, Array]:
     """Take steps of Adam on the layers, not on the embedding; return them and the error."""
-    # Only here: `compile` does without it.
-    import optax
-
-    optimiser = optax.adam(FIT_RATE)
 
     def loss(layers: tuple[Layer, ...]) -> Array:
         outputs = jax.vmap(Stack(network.embed, layers, None))(xs)
         return jnp.mean((outputs - ys) ** 2)
 
-    def advance(state: tuple, _: None) -> tuple[tuple, None]:
-        layers, memory = state
-        updates, memory = optimiser.update(jax.grad(loss)(layers), memory)
-        return (optax.apply_updates(layers, updates), memory), None
-
-    start = (network.layers, optimiser.init(network.layers))
-    (layers, _), _ = jax.lax.scan(advance, start, None, length=FIT_STEPS)
+    layers = adam_steps(loss, network.layers, FIT_STEPS, decaying=False)
     outputs = jax.vmap(Stack(network.embed, layers, None))(xs)
     error = jnp.max(jnp.abs(outputs - ys)) / jnp.max(jnp.abs(ys))
     return Stack(network.embed, layers, None), error
@@ -184,9 +174,6 @@ def closest_error(
 @quick_jit
 def fit_worst(network: Stack, xs: Array, ys: Array) -> Array:
     """Take steps of Adam on the largest error of the last token, and return it."""
-    import optax
-
-    optimiser = optax.adam(optax.cosine_decay_schedule(FIT_RATE, CLOSEST_STEPS))
 
     def errors(layers: tuple[Layer, ...]) -> Array:
         last = jax.vmap(Stack(network.embed, layers, None))(xs)[:, -1]
@@ -197,11 +184,31 @@ def fit_worst(network: Stack, xs: Array, ys: Array) -> Array:
         worst = jax.nn.logsumexp(SHARPNESS_OF_WORST * off) / SHARPNESS_OF_WORST
         return worst + jnp.mean(off**2)
 
+    layers = adam_steps(loss, network.layers, CLOSEST_STEPS, decaying=True)
+    return jnp.max(errors(layers))
+
+
+def adam_steps(
+    loss: Callable[[tuple[Layer, ...]], Array],
+    layers: tuple[Layer, ...],
+    steps: int,
+    *,
+    decaying: bool,
+) -> tuple[Layer, ...]:
+    """Return the layers after steps of Adam down a loss.
+
+    decaying  let the learning rate fall to 0 along a cosine
+    """
+    # Only here: `compile` does without it.
+    import optax
+
+    optimiser = optax.adam(optax.cosine_decay_schedule(FIT_RATE, steps) if decaying else FIT_RATE)
+
     def advance(state: tuple, _: None) -> tuple[tuple, None]:
         layers, memory = state
         updates, memory = optimiser.update(jax.grad(loss)(layers), memory)
         return (optax.apply_updates(layers, updates), memory), None
 
-    start = (network.layers, optimiser.init(network.layers))
-    (layers, _), _ = jax.lax.scan(advance, start, None, length=CLOSEST_STEPS)
-    return jnp.max(errors(layers))
+    start = (layers, optimiser.init(layers))
+    (layers, _), _ = jax.lax.scan(advance, start, None, length=steps)
+    return layers
