@@ -38,19 +38,14 @@ NO_MEMORY = 1e-12
 
 
 @dataclass(frozen=True)
-class ScoreErrors:
-    """Standard errors of the fields of an `AttentionScore`, under the same names.
-
-    They are jackknife errors over the judged sequences. That of `decay` is over the fitted ones.
-    That of `state_rank` is how far the ranks on the two halves of the sequences differ.
-    """
+class ScoreNumbers:
+    """The numbers that a score and its errors have under the same names."""
 
     score: float
-    memory: float
     form: float
     whole: float
+    memory: float
     score_with_biases: float
-    decay: float
     state_kv: float | None
     state_q: float | None
     state_dimension: float | None
@@ -60,7 +55,18 @@ class ScoreErrors:
 
 
 @dataclass(frozen=True)
-class AttentionScore:
+class ScoreErrors(ScoreNumbers):
+    """Standard errors of the fields of an `AttentionScore`, under the same names.
+
+    They are jackknife errors over the judged sequences. That of `decay` is over the fitted ones.
+    That of `state_rank` is how far the ranks on the two halves of the sequences differ.
+    """
+
+    decay: float
+
+
+@dataclass(frozen=True)
+class AttentionScore(ScoreNumbers):
     """The attention nearest to a layer, and what the layer has in common with it.
 
     score               the smaller of `form` and `whole`; 0 for a layer without memory
@@ -82,19 +88,8 @@ class AttentionScore:
     Fields about the state are None for a layer without `step` and `initial_state`.
     """
 
-    score: float
-    memory: float
-    form: float
-    whole: float
     attention: LinearAttention
-    score_with_biases: float
     attention_with_biases: LinearAttention
-    state_kv: float | None
-    state_q: float | None
-    state_dimension: float | None
-    state_rank: int | None
-    degrees: tuple[float, ...]
-    missed_by_degree_5: float
     errors: ScoreErrors
     baselines: Mapping[str, float]
     notes: tuple[str, ...]
@@ -179,35 +174,28 @@ def attention_score(
         (not streams, "The layer has no step and initial_state, so its state was not read."),
         (degrees.cancel, "Parts of different degree cancel: the outputs are no low polynomial."),
     )
-    numbers = common_fields(plain.values, biased.values, states, degrees.shares, degrees.missed)
-    errors = common_fields(
+    numbers = score_numbers(plain.values, biased.values, states, degrees.shares, degrees.missed)
+    errors = score_numbers(
         plain.errors, biased.errors, state_errors, degrees.share_errors, degrees.missed_error
     )
     return AttentionScore(
-        **numbers,
+        **vars(numbers),
         attention=plain.attention,
         attention_with_biases=biased.attention,
-        errors=ScoreErrors(**errors, decay=plain.decay_error),
+        errors=ScoreErrors(**vars(errors), decay=plain.decay_error),
         baselines=known,
         notes=tuple(note for holds, note in notes if holds),
     )
 
 
-def common_fields(
+def score_numbers(
     plain: tuple[float, ...],
     biased: tuple[float, ...],
     states: StateMeasures,
     degrees: tuple[float, ...],
     missed: float,
-) -> dict[str, Any]:  # Any: numbers and tuples of numbers
-    """Return the fields of a score that have the same names among its errors.
-
-    plain, biased  score, form, whole and memory of the attention without and with biases
-    """
-    return {
-        **dict(zip(("score", "form", "whole", "memory"), plain, strict=True)),
-        **{f"state_{name}": number for name, number in vars(states).items()},
-        "score_with_biases": biased[0],
-        "degrees": degrees,
-        "missed_by_degree_5": missed,
-    }
+) -> ScoreNumbers:
+    """Return the numbers; `plain` and `biased` are score, form, whole and memory of a fit each."""
+    score, form, whole, memory = plain
+    of_state = (states.kv, states.q, states.dimension, states.rank)
+    return ScoreNumbers(score, form, whole, memory, biased[0], *of_state, degrees, missed)
