@@ -37,10 +37,13 @@ def prefix_before(name: str, arrays: NamedArrays) -> str | None:
 
 
 def check_shapes(arrays: NamedArrays, expected: dict[str, Shape], *, about: str) -> None:
-    """Refuse arrays of other shapes; say so where one is merely transposed."""
+    """Refuse arrays of other shapes; say so where one is merely transposed.
+
+    A name that is not there was optional: `check_names` comes first.
+    """
     problems = []
     for name, shape in expected.items():
-        given = arrays[name].shape
+        given = arrays[name].shape if name in arrays else shape
         if given != shape:
             hint = f", its transpose: give {name}.T" if given == shape[::-1] else ""
             problems.append(f"{name} has shape {given} but must be {shape}{hint}")

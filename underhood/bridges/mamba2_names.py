@@ -69,9 +69,8 @@ def mamba2_from_mixer(
         "dt_bias": (heads,),
         "D": (heads,),
         "out_proj.weight": (d, inner),
+        "conv1d.bias": (channels,),
     }
-    if "conv1d.bias" in arrays:
-        expected["conv1d.bias"] = (channels,)
     check_shapes(arrays, expected, about=about)
     d_v, places = inner // heads, np.cumsum([inner, inner, groups * state, groups * state])
     W_z, W_x, W_B, W_C, W_dt = np.split(arrays["in_proj.weight"], places)

@@ -81,9 +81,8 @@ def block_from_mixer(arrays: NamedArrays, about: str) -> MambaBlock:
         "dt_proj.bias": (inner,),
         "D": (inner,),
         "out_proj.weight": (d, inner),
+        "conv1d.bias": (inner,),
     }
-    if "conv1d.bias" in arrays:
-        expected["conv1d.bias"] = (inner,)
     check_shapes(arrays, expected, about=about)
     W_in_u, W_in_z = np.split(arrays["in_proj.weight"], 2)
     W_x_dt, W_x_B, W_x_C = np.split(arrays["x_proj.weight"], [rank, rank + state])
