@@ -5,7 +5,6 @@ to 128 would do 1.64 times the products of a matrix. So a side is padded to a mu
 cut into blocks of falling size: 100 → 112 = 64 + 32 + 16.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -42,11 +41,6 @@ def segments(size: int) -> list[tuple[int, int]]:
         blocks.append((start, width))
         start += width
     return blocks
-
-
-def padded_batch(batch: int, time: int, *, tokens: int, sequences: int) -> int:
-    """Return the least batch whose tokens fill blocks of `tokens`, and that `sequences` divides."""
-    return rounded_up(batch, math.lcm(tokens // math.gcd(tokens, time), sequences))
 
 
 def pad_to(array: Float[Array, "..."], *shape: int) -> Float[Array, "..."]:

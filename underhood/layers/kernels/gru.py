@@ -19,13 +19,11 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
 from underhood.layers.kernels.blocks import (
     Ref,
     block_product,
-    launch,
     like,
     pad_to,
     power_above,
@@ -41,8 +39,7 @@ def gru_walk_kernel(
     entering: Ref, V: Ref, c_h: Ref, states: Ref, gates: Ref, *, after: bool, tiles: WalkTiles
 ) -> None:
     time, width = states.shape[0], states.shape[2]
-    sequences = pl.ds(pl.program_id(0) * tiles.sequences, tiles.sequences)
-    columns = [pl.ds(gate * width, width) for gate in range(KEPT_GATES)]
+    sequences, columns = tiles.places(width, KEPT_GATES)
     V_r, V_z, V_h = (V[gate].T for gate in range(GRU_GATES))
     constant = c_h[:][None, :]
 
@@ -76,8 +73,7 @@ def gru_return_kernel(
     tiles: WalkTiles,
 ) -> None:
     time, width = states.shape[0], states.shape[2]
-    sequences = pl.ds(pl.program_id(0) * tiles.sequences, tiles.sequences)
-    columns = [pl.ds(gate * width, width) for gate in range(KEPT_GATES)]
+    sequences, columns = tiles.places(width, KEPT_GATES)
     V_r, V_z, V_h = (V_turned[gate].T for gate in range(GRU_GATES))
 
     def retreat(number: Array, by_h: Array) -> Array:
@@ -122,12 +118,10 @@ def gru_forward(
     time, batch, gates, hidden = entering.shape
     rows, width = rounded_up(batch, tiles.sequences), power_above(hidden)
     wide = pad_to(entering, time, rows, gates, width).reshape(time, rows, gates * width)
-    states, kept = launch(
-        partial(gru_walk_kernel, after=after, tiles=tiles),
-        (rows // tiles.sequences,),
+    states, kept = tiles.launch(
+        partial(gru_walk_kernel, after=after),
+        rows,
         (like(time, rows, width), like(time, rows, KEPT_GATES * width)),
-        warps=tiles.warps,
-        interpret=tiles.interpret,
     )(wide, pad_to(V, gates, width, width), pad_to(c_h, width))
     return states[:, :batch, :hidden], (V, states, kept)
 
@@ -141,12 +135,8 @@ def gru_backward(
     V, states, gates = kept
     (time, rows, width), (count, hidden, _) = states.shape, V.shape
     turned = jnp.swapaxes(pad_to(V, count, width, width), 1, 2)
-    by_sums = launch(
-        partial(gru_return_kernel, after=after, tiles=tiles),
-        (rows // tiles.sequences,),
-        like(time, rows, count * width),
-        warps=tiles.warps,
-        interpret=tiles.interpret,
+    by_sums = tiles.launch(
+        partial(gru_return_kernel, after=after), rows, like(time, rows, count * width)
     )(pad_to(slopes, time, rows, width), turned, states, gates)
     r, by_candidate = gates[..., :width], by_sums[..., 2 * width :]
     by_read = by_candidate * r if after else by_candidate

@@ -12,8 +12,9 @@ it; the gates are stored for the gradient. Backward, with η_t = ∂loss/∂h_t 
 Gates are numbered 0 f, 1 g, 2 o, 3 c̃, and stand side by side in arrays [time, batch, 4·hidden].
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,8 @@ from underhood.layers.kernels.blocks import (
 )
 from underhood.layers.kernels.products import ProductTiles, sum_of_products
 
+# Where something stands along an axis.
+Place = slice | pl.Slice
 LSTM_GATES = 4
 SIGMOID_GATES = 3
 
@@ -43,6 +46,26 @@ class WalkTiles(NamedTuple):
     products: ProductTiles = ProductTiles()
     interpret: bool = False
 
+    def places(self, width: int, gates: int) -> tuple[Place, list[Place]]:
+        """Return where a program's sequences stand in an array, and where each of its gates."""
+        sequences = pl.ds(pl.program_id(0) * self.sequences, self.sequences)
+        return sequences, [pl.ds(gate * width, width) for gate in range(gates)]
+
+    def launch(
+        self,
+        kernel: Callable[..., None],
+        rows: int,
+        shapes: jax.ShapeDtypeStruct | tuple[jax.ShapeDtypeStruct, ...],
+    ) -> Callable[..., Any]:  # Any: one array or several, as `shapes` says
+        """Return a function that runs a kernel over all rows of a batch."""
+        return launch(
+            partial(kernel, tiles=self),
+            (rows // self.sequences,),
+            shapes,
+            warps=self.warps,
+            interpret=self.interpret,
+        )
+
 
 def gate_sigmoid(a: Array) -> Array:
     return 1.0 / (1.0 + jnp.exp(-a))
@@ -52,8 +75,7 @@ def lstm_walk_kernel(
     entering: Ref, V: Ref, states: Ref, cells: Ref, gates: Ref, *, tiles: WalkTiles
 ) -> None:
     time, width = states.shape[0], states.shape[2]
-    sequences = pl.ds(pl.program_id(0) * tiles.sequences, tiles.sequences)
-    columns = [pl.ds(gate * width, width) for gate in range(LSTM_GATES)]
+    sequences, columns = tiles.places(width, LSTM_GATES)
     weights = [V[gate].T for gate in range(LSTM_GATES)]
 
     def advance(t: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -79,8 +101,7 @@ def lstm_return_kernel(
     slopes: Ref, V_turned: Ref, cells: Ref, gates: Ref, result: Ref, *, tiles: WalkTiles
 ) -> None:
     time, width = cells.shape[0], cells.shape[2]
-    sequences = pl.ds(pl.program_id(0) * tiles.sequences, tiles.sequences)
-    columns = [pl.ds(gate * width, width) for gate in range(LSTM_GATES)]
+    sequences, columns = tiles.places(width, LSTM_GATES)
     weights = [V_turned[gate].T for gate in range(LSTM_GATES)]
 
     def retreat(number: Array, carried: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -126,12 +147,8 @@ def lstm_forward(
     rows, width = rounded_up(batch, tiles.sequences), power_above(hidden)
     wide = pad_to(entering, time, rows, gates, width).reshape(time, rows, gates * width)
     square = like(time, rows, width)
-    states, cells, after = launch(
-        partial(lstm_walk_kernel, tiles=tiles),
-        (rows // tiles.sequences,),
-        (square, square, like(time, rows, gates * width)),
-        warps=tiles.warps,
-        interpret=tiles.interpret,
+    states, cells, after = tiles.launch(
+        lstm_walk_kernel, rows, (square, square, like(time, rows, gates * width))
     )(wide, pad_to(V, gates, width, width))
     return states[:, :batch, :hidden], (V, states, cells, after)
 
@@ -142,13 +159,9 @@ def lstm_backward(
     V, states, cells, after = kept
     (time, rows, width), (gates, hidden, _) = states.shape, V.shape
     turned = jnp.swapaxes(pad_to(V, gates, width, width), 1, 2)
-    by_sums = launch(
-        partial(lstm_return_kernel, tiles=tiles),
-        (rows // tiles.sequences,),
-        like(time, rows, gates * width),
-        warps=tiles.warps,
-        interpret=tiles.interpret,
-    )(pad_to(slopes, time, rows, width), turned, cells, after)
+    by_sums = tiles.launch(lstm_return_kernel, rows, like(time, rows, gates * width))(
+        pad_to(slopes, time, rows, width), turned, cells, after
+    )
     by_V = sum_over_time(by_sums, states, tiles.products).reshape(gates, width, width)
     by_entering = by_sums.reshape(time, rows, gates, width)[:, : slopes.shape[1], :, :hidden]
     return by_entering, by_V[:, :hidden, :hidden]
