@@ -22,6 +22,7 @@ from underhood.constructions.targets.modern.slices import (
     repeated,
     slices_of,
     small_signal,
+    zero_but,
 )
 from underhood.layers import GLA, MLSTM, RWKV6, RWKV7, RetNet
 from underhood.layers.modern.gla import GATE_DIVISOR, retention_decays
@@ -57,16 +58,15 @@ def logit_of(log_decay: np.ndarray) -> np.ndarray:
 def build_gla(plan: Blueprint) -> Construction:
     """Return a GLA layer whose gate bias is σ⁻¹(λ^16)."""
     slices, limit = slices_of(plan), small_signal(plan, 2)
-    heads, d_k, width = slices.K.shape
+    d_k = slices.K.shape[1]
     with np.errstate(divide="ignore"):
         biases = logit_of(GATE_DIVISOR * np.log(slices.decay))
     gain = limit.epsilon * SILU_ONE / math.sqrt(d_k) / math.sqrt(1e-5)
-    layer = GLA(
+    layer = zero_but(
+        GLA,
         W_q=slices.Q,
         W_k=slices.K,
         W_v=limit.epsilon * slices.V,
-        W_a1=np.zeros((1, width)),
-        W_a2=np.zeros((heads, d_k, 1)),
         b_a=np.repeat(biases[:, None], d_k, axis=1),
         W_z=slices.gates(),
         norm=np.ones(slices.V.shape[1]),
@@ -98,26 +98,18 @@ def build_rwkv6(plan: Blueprint) -> Construction:
     It reads the memory before it fades: λ r reads λ^{t−s}, and a bonus of 1/λ the token itself.
     """
     slices, limit = centred_values(slices_of(plan)), small_signal(plan, 2)
-    heads, d_k, width = slices.K.shape
-    d_v, unmixed = slices.V.shape[1], np.zeros(width)
+    d_k = slices.K.shape[1]
     # With λ = 0 the token before is still there, at size ε.
     reading = np.maximum(slices.decay, limit.epsilon)
-    layer = RWKV6(
-        mu_r=unmixed,
-        mu_k=unmixed,
-        mu_v=unmixed,
-        mu_w=unmixed,
-        mu_g=unmixed,
+    layer = zero_but(
+        RWKV6,
         W_r=reading[:, None, None] * slices.Q,
         W_k=slices.K,
         W_v=limit.epsilon * slices.V,
-        W_w1=np.zeros((1, width)),
-        W_w2=np.zeros((heads, d_k, 1)),
         w_0=np.repeat(log_rate(slices.decay)[:, None], d_k, axis=1),
         bonus=np.repeat(1 / reading[:, None], d_k, axis=1),
         W_g=slices.gates(),
-        norm=np.ones((heads, d_v)),
-        b_norm=np.zeros((heads, d_v)),
+        norm=np.ones(slices.V.shape[:2]),
         W_out=slices.out * (math.sqrt(1e-5) / (limit.epsilon * SILU_ONE)),
     )
     return mixer_network(plan, layer, limit)
@@ -126,35 +118,17 @@ def build_rwkv6(plan: Blueprint) -> Construction:
 def build_rwkv7(plan: Blueprint) -> Construction:
     """Return an RWKV-7 mixer; k_k = 0 leaves nothing to erase."""
     slices, limit = centred_values(slices_of(plan)), small_signal(plan, 2)
-    heads, d_k, width = slices.K.shape
-    d_v, unmixed = slices.V.shape[1], np.zeros(width)
     with np.errstate(divide="ignore"):
         biases = logit_of(np.log(np.minimum(-np.log(slices.decay) / STRONGEST, 1.0)))
-    none = np.zeros((heads, d_k))
-    layer = RWKV7(
-        mu_r=unmixed,
-        mu_w=unmixed,
-        mu_k=unmixed,
-        mu_v=unmixed,
-        mu_a=unmixed,
-        mu_g=unmixed,
+    layer = zero_but(
+        RWKV7,
         W_r=slices.Q,
         W_k=slices.K,
         W_v=limit.epsilon * slices.V,
-        W_w1=np.zeros((1, width)),
-        W_w2=np.zeros((heads, d_k, 1)),
-        w_0=np.repeat(biases[:, None], d_k, axis=1),
-        W_a1=np.zeros((1, width)),
-        W_a2=np.zeros((heads, d_k, 1)),
-        a_0=none,
-        k_k=none,
-        k_a=none,
-        r_k=none,
+        w_0=np.repeat(biases[:, None], slices.K.shape[1], axis=1),
         # 2 σ(0) = 1.
-        W_g1=np.zeros((1, width)),
-        W_g2=np.full((heads, d_v, 1), 2.0),
-        norm=np.ones((heads, d_v)),
-        b_norm=np.zeros((heads, d_v)),
+        W_g2=np.full((*slices.V.shape[:2], 1), 2.0),
+        norm=np.ones(slices.V.shape[:2]),
         W_out=slices.out * (math.sqrt(64e-5) / limit.epsilon),
     )
     return mixer_network(plan, layer, limit)
@@ -175,18 +149,14 @@ def build_mlstm(plan: Blueprint) -> Construction:
     biases = SOFT_CAP * np.arctanh(logit_of(log_decays) / SOFT_CAP)
     decays = decays_of(biases, plan.dtype)
     slices = repeated(slices, decays, plan.length, plan.dtype)
-    heads, d_k, width = slices.K.shape
     # The gate σ(0) = ½, and 1 + 1e-6 in place of the divisor 1.
-    gain = limit.epsilon / (2 * math.sqrt(d_k) * (1 + DIVISOR_EPS) * math.sqrt(1e-6))
-    layer = MLSTM(
+    gain = limit.epsilon / (2 * math.sqrt(slices.K.shape[1]) * (1 + DIVISOR_EPS) * math.sqrt(1e-6))
+    layer = zero_but(
+        MLSTM,
         W_q=limit.epsilon * slices.Q,
         W_k=slices.K,
         W_v=slices.V,
-        W_i=np.zeros((heads, width)),
-        b_i=np.zeros(heads),
-        W_f=np.zeros((heads, width)),
         b_f=biases.ravel(),
-        W_o=np.zeros_like(slices.V),
         norm=np.ones(slices.V.shape[:2]),
         W_out=slices.out / gain,
     )

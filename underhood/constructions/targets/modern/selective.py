@@ -24,8 +24,10 @@ from underhood.constructions.targets.modern.slices import (
     repeated,
     slices_of,
     small_signal,
+    zero_but,
 )
 from underhood.layers import KDA, DeltaNet, GatedDeltaNet, Lightning, Mamba2
+from underhood.layers.modern.gated_deltanet import DeltaRule
 from underhood.layers.modern.gla import lightning_decays
 from underhood.layers.modern.parts import UNIT_EPS
 
@@ -76,23 +78,19 @@ def mamba2(
     slices: Slices, *, values: float, keys: float, gain: float, normed: bool = True
 ) -> Mamba2:
     """Return a mixer with signals of these sizes and the readout divided by `gain`."""
-    heads, d_v, width = slices.V.shape
+    heads, d_v, _ = slices.V.shape
     d_k = slices.K.shape[1]
-    return Mamba2(
+    return zero_but(
+        Mamba2,
         W_z=slices.gates(),
         W_x=values * slices.V,
         W_B=keys * slices.K,
         W_C=keys * slices.Q,
-        W_dt=np.zeros((heads, width)),
         conv_x=current_only(4, heads, d_v),
         conv_B=current_only(4, heads, d_k),
         conv_C=current_only(4, heads, d_k),
-        b_x=np.zeros((heads, d_v)),
-        b_B=np.zeros((heads, d_k)),
-        b_C=np.zeros((heads, d_k)),
         dt_bias=np.full(heads, UNIT_STEP),
         A_log=log_rate(slices.decay),
-        D=np.zeros(heads),
         norm=np.ones((heads, d_v)) if normed else None,
         W_out=slices.out / (gain * SILU_ONE),
         # transformers norms heads that share B and C by themselves, and here each head has its own.
@@ -116,63 +114,65 @@ def build_falcon_h1(plan: Blueprint) -> Construction:
     return mixer_network(plan, layer, None)
 
 
-def delta_fields(slices: Slices, epsilon: float, gain: float) -> dict[str, np.ndarray]:
-    """Return what the three delta rules share; β = σ(0) = ½, and keys and queries are normed."""
-    heads, d_v, width = slices.V.shape
+def delta_network(
+    plan: Blueprint,
+    kind: type[DeltaRule],
+    further: Callable[[Slices], dict[str, np.ndarray]],
+    *,
+    gate: float,
+    eps: float,
+) -> Construction:
+    """Return a delta rule; β = σ(0) = ½, and keys and queries are normed.
+
+    further  returns the weights that not all delta rules have
+    gate     what multiplies the normed output
+    """
+    slices, order, silus = silu_slices(plan)
+    limit = small_signal(plan, order)
+    epsilon = limit.epsilon
+    heads, d_v, _ = slices.V.shape
     d_k = slices.K.shape[1]
+    gain = silus * gate / math.sqrt(eps)
     left = gain * epsilon**3 / UNIT_EPS / math.sqrt(d_k) / 2
-    return {
-        "W_q": epsilon * slices.Q,
-        "W_k": epsilon * slices.K,
-        "W_v": epsilon * slices.V,
-        "W_b": np.zeros((heads, width)),
-        "conv_q": current_only(4, heads, d_k),
-        "conv_k": current_only(4, heads, d_k),
-        "conv_v": current_only(4, heads, d_v),
-        "norm": np.ones(d_v),
-        "W_out": slices.out / left,
-    }
+    layer = zero_but(
+        kind,
+        W_q=epsilon * slices.Q,
+        W_k=epsilon * slices.K,
+        W_v=epsilon * slices.V,
+        conv_q=current_only(4, heads, d_k),
+        conv_k=current_only(4, heads, d_k),
+        conv_v=current_only(4, heads, d_v),
+        norm=np.ones(d_v),
+        W_out=slices.out / left,
+        eps=eps,
+        **further(slices),
+    )
+    return mixer_network(plan, layer, limit)
 
 
 def build_deltanet(plan: Blueprint) -> Construction:
     """Return a DeltaNet."""
-    slices, order, silus = silu_slices(plan)
-    limit = small_signal(plan, order)
-    fields = delta_fields(slices, limit.epsilon, silus / math.sqrt(1e-5))
-    return mixer_network(plan, DeltaNet(**fields, eps=1e-5), limit)
+    return delta_network(plan, DeltaNet, lambda slices: {}, gate=1.0, eps=1e-5)
 
 
 def build_gated_deltanet(plan: Blueprint) -> Construction:
     """Return a gated DeltaNet."""
-    slices, order, silus = silu_slices(plan)
-    limit = small_signal(plan, order)
-    layer = GatedDeltaNet(
-        **delta_fields(slices, limit.epsilon, silus * SILU_ONE / math.sqrt(1e-6)),
-        eps=1e-6,
-        W_a=np.zeros((len(slices), slices.width)),
-        A_log=log_rate(slices.decay),
-        dt_bias=np.full(len(slices), UNIT_STEP),
-        W_z=slices.gates(),
-    )
-    return mixer_network(plan, layer, limit)
+
+    def gates(slices: Slices) -> dict[str, np.ndarray]:
+        steps = np.full(len(slices), UNIT_STEP)
+        return {"A_log": log_rate(slices.decay), "dt_bias": steps, "W_z": slices.gates()}
+
+    return delta_network(plan, GatedDeltaNet, gates, gate=SILU_ONE, eps=1e-6)
 
 
 def build_kda(plan: Blueprint) -> Construction:
     """Return a KDA mixer; its gate is σ(0) = ½."""
-    slices, order, silus = silu_slices(plan)
-    limit = small_signal(plan, order)
-    heads, d_k, width = slices.K.shape
-    layer = KDA(
-        **delta_fields(slices, limit.epsilon, silus / 2 / math.sqrt(1e-5)),
-        eps=1e-5,
-        W_f1=np.zeros((1, width)),
-        W_f2=np.zeros((heads, d_k, 1)),
-        A_log=log_rate(slices.decay),
-        dt_bias=np.full((heads, d_k), UNIT_STEP),
-        W_g1=np.zeros((1, width)),
-        W_g2=np.zeros((heads, slices.V.shape[1], 1)),
-    )
-    return mixer_network(plan, layer, limit)
+
+    def gates(slices: Slices) -> dict[str, np.ndarray]:
+        steps = np.full(slices.K.shape[:2], UNIT_STEP)
+        return {"A_log": log_rate(slices.decay), "dt_bias": steps}
+
+    return delta_network(plan, KDA, gates, gate=0.5, eps=1e-5)
 
 
 def build_lightning(plan: Blueprint) -> Construction:
@@ -182,11 +182,11 @@ def build_lightning(plan: Blueprint) -> Construction:
     heads = COPIES * len(slices)
     decays = lightning_decays(heads, 79, 80).reshape(COPIES, len(slices))
     slices = repeated(slices, decays, plan.length, plan.dtype)
-    layer = Lightning(
+    layer = zero_but(
+        Lightning,
         W_q=limit.epsilon * slices.Q,
         W_k=limit.epsilon * slices.K,
         W_v=limit.epsilon * slices.V,
-        W_z=np.zeros_like(slices.V),
         norm=np.ones(slices.V.shape[:2]),
         # Three silus and a gate of σ(0) = ½.
         W_out=slices.out * (16 * math.sqrt(1e-6) / limit.epsilon**3),

@@ -11,6 +11,7 @@ readout subtracts, s(k)s(q) + s(−k)s(−q) − s(k)s(−q) − s(−k)s(q) = k
 """
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,8 +20,11 @@ from underhood.constructions.products.product import Limit, Product
 from underhood.constructions.sources.gated_rnn import append_constant, extend
 from underhood.constructions.sources.heads import Head, numerical_rank
 from underhood.constructions.target import Blueprint
-from underhood.layers import MLSTM, Stack
+from underhood.layers import MLSTM, Layer, Stack
+from underhood.layers.base.shapes import annotated_arrays
 from underhood.layers.modern.mixer import Mixer
+
+AnyKind = TypeVar("AnyKind", bound=Layer)
 
 # The error of silu is of size ε, so ε is below rounding; ε³ is inside the range of the precision.
 SMALL = {np.dtype("float64"): 2.0**-60, np.dtype("float32"): 2.0**-27}
@@ -163,6 +167,20 @@ def current_only(width: int, *shape: int) -> np.ndarray:
     kernel = np.zeros((width, *shape))
     kernel[-1] = 1
     return kernel
+
+
+def zero_but(kind: type[AnyKind], **given: Any) -> AnyKind:  # Any: arrays, and settings like eps
+    """Return a layer whose arrays are zero where they are not given; projections have rank 1."""
+    arrays, sizes = annotated_arrays(kind), {"rank": 1}
+    for array in arrays:
+        if given.get(array.field) is not None:
+            sizes |= zip(array.dimensions, given[array.field].shape, strict=True)
+    zero = {
+        array.field: np.zeros([sizes[axis] for axis in array.dimensions])
+        for array in arrays
+        if array.field not in given
+    }
+    return kind(**zero, **given)
 
 
 def mixer_network(
