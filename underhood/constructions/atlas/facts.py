@@ -11,33 +11,9 @@ fixed      decays that the layer has or can have, all below 1 or near 1: others 
 import math
 from dataclasses import dataclass
 
+from underhood import layers
 from underhood.constructions.targets.registry import TARGETS
-from underhood.layers import (
-    GLA,
-    GRU,
-    HGRN2,
-    KDA,
-    LRU,
-    LSTM,
-    MLSTM,
-    RGLRU,
-    RWKV6,
-    RWKV7,
-    DeltaNet,
-    GatedDeltaNet,
-    GatedRNN,
-    Layer,
-    Lightning,
-    LRUInOut,
-    LRUInOutMLP,
-    Mamba,
-    Mamba2,
-    MambaBlock,
-    MinGRU,
-    RetNet,
-    SideGatedRNN,
-    Stack,
-)
+from underhood.layers import Layer, Mamba2, Stack
 
 # A target that `compile` does not know: two minGRU layers.
 TWO_MIN_GRUS = "min_gru_2"
@@ -58,31 +34,31 @@ class Facts:
 
 
 FACTS = {
-    "gated_rnn": Facts("gated RNN", GatedRNN, degree=4, growth=4),
-    "side_gated_rnn": Facts("side-gated RNN", SideGatedRNN, degree=3, growth=3),
-    "lru": Facts("LRU, 2 layers", LRU, growth=1),
-    "lru_in_out": Facts("LRU In+Out", LRUInOut, growth=1),
-    "lru_in_out_mlp": Facts("LRU In+Out, MLPs", LRUInOutMLP, growth=1),
-    "mamba": Facts("Mamba, simplified", Mamba),
-    "mamba_block": Facts("Mamba block", MambaBlock, growth=5),
-    "lstm": Facts("LSTM", LSTM, growth=0),
-    "gru": Facts("GRU", GRU, growth=0),
+    "gated_rnn": Facts("gated RNN", layers.GatedRNN, degree=4, growth=4),
+    "side_gated_rnn": Facts("side-gated RNN", layers.SideGatedRNN, degree=3, growth=3),
+    "lru": Facts("LRU, 2 layers", layers.LRU, growth=1),
+    "lru_in_out": Facts("LRU In+Out", layers.LRUInOut, growth=1),
+    "lru_in_out_mlp": Facts("LRU In+Out, MLPs", layers.LRUInOutMLP, growth=1),
+    "mamba": Facts("Mamba, simplified", layers.Mamba),
+    "mamba_block": Facts("Mamba block", layers.MambaBlock, growth=5),
+    "lstm": Facts("LSTM", layers.LSTM, growth=0),
+    "gru": Facts("GRU", layers.GRU, growth=0),
     "decayed_attention": Facts("attention, 2 layers", degree=9, growth=9),
     "falcon_h1": Facts("Falcon-H1 mixer", growth=5),
-    "mamba2": Facts("Mamba-2", Mamba2, growth=0),
-    "gated_deltanet": Facts("gated DeltaNet", GatedDeltaNet, growth=1, coupled=True),
-    "deltanet": Facts("DeltaNet", DeltaNet, growth=0, coupled=True),
-    "kda": Facts("KDA", KDA, growth=0, coupled=True),
-    "lightning": Facts("lightning", Lightning, growth=0, coupled=True, fixed=True),
-    "gla": Facts("GLA", GLA, growth=1),
-    "retnet": Facts("RetNet", RetNet, growth=1, coupled=True, fixed=True),
-    "rwkv6": Facts("RWKV-6", RWKV6, growth=1),
-    "rwkv7": Facts("RWKV-7", RWKV7, growth=0, local=True, fixed=True),
-    "mlstm": Facts("mLSTM", MLSTM, growth=0),
-    "hgrn2": Facts("HGRN2", HGRN2, growth=0, coupled=True),
-    "rg_lru": Facts("RG-LRU block", RGLRU, growth=2, coupled=True),
+    "mamba2": Facts("Mamba-2", layers.Mamba2, growth=0),
+    "gated_deltanet": Facts("gated DeltaNet", layers.GatedDeltaNet, growth=1, coupled=True),
+    "deltanet": Facts("DeltaNet", layers.DeltaNet, growth=0, coupled=True),
+    "kda": Facts("KDA", layers.KDA, growth=0, coupled=True),
+    "lightning": Facts("lightning", layers.Lightning, growth=0, coupled=True, fixed=True),
+    "gla": Facts("GLA", layers.GLA, growth=1),
+    "retnet": Facts("RetNet", layers.RetNet, growth=1, coupled=True, fixed=True),
+    "rwkv6": Facts("RWKV-6", layers.RWKV6, growth=1),
+    "rwkv7": Facts("RWKV-7", layers.RWKV7, growth=0, local=True, fixed=True),
+    "mlstm": Facts("mLSTM", layers.MLSTM, growth=0),
+    "hgrn2": Facts("HGRN2", layers.HGRN2, growth=0, coupled=True),
+    "rg_lru": Facts("RG-LRU block", layers.RGLRU, growth=2, coupled=True),
     "jamba": Facts("Jamba mixer", growth=2),
-    "min_gru": Facts("minGRU", MinGRU, growth=1, symmetric=True, coupled=True),
+    "min_gru": Facts("minGRU", layers.MinGRU, growth=1, symmetric=True, coupled=True),
     TWO_MIN_GRUS: Facts("minGRU, 2 layers", growth=1),
 }
 
