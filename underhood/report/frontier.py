@@ -1,5 +1,7 @@
 """Layers side by side: recall against state and rate, closeness to attention, and the atlas."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from underhood.common.files import Json
@@ -37,11 +39,11 @@ ANSWER_COLOURS = {"exact": 3, "limit": 5, "impossible": 2, "open": 7}
 def frontier_charts(arrays: Arrays, result: Json) -> Charts:
     """Show recall_memory: mean accuracy against bytes, and accuracy against pairs."""
     curves = [
-        recall_series(title, arrays["state"], arrays[name], colour=place + 1)
+        in_bytes(Series(title, arrays["state"], arrays[name], colour=place + 1))
         for place, (name, title) in enumerate(CURVE_TITLES.items())
     ]
     curves += [
-        recall_series(title, arrays["state"], arrays[name], colour=colour, dashed=True)
+        in_bytes(Series(title, arrays["state"], arrays[name], colour=colour, dashed=True))
         for name, (title, colour) in COUNTED_TITLES.items()
         # Older results do not have them.
         if name in arrays
@@ -54,34 +56,17 @@ def frontier_charts(arrays: Arrays, result: Json) -> Charts:
     return (Plot("Recall against state", *axes, series), pairs_plot(arrays))
 
 
-def recall_series(
-    name: str,
-    state: np.ndarray,
-    accuracy: np.ndarray,
-    *,
-    colour: int,
-    mark: str = "line",
-    shape: int | None = None,
-    faint: bool = False,
-    dashed: bool = False,
-) -> Series:
-    """Return accuracies against bytes; each point says its name, its accuracy and its state."""
+def in_bytes(series: Series) -> Series:
+    """Return accuracies against numbers of state as accuracies against bytes.
+
+    Each point says its name, its accuracy and its state.
+    """
     texts = tuple(
-        f"{name}: accuracy {recalled:.3f} with {number:,.0f} numbers of state, "
+        f"{series.name}: accuracy {recalled:.3f} with {number:,.0f} numbers of state, "
         f"{NUMBER_BYTES * number:,.0f} bytes"
-        for number, recalled in zip(state, accuracy, strict=True)
+        for number, recalled in zip(series.x, series.y, strict=True)
     )
-    return Series(
-        name,
-        NUMBER_BYTES * state,
-        accuracy,
-        mark=mark,
-        colour=colour,
-        dashed=dashed,
-        faint=faint,
-        shape=shape,
-        texts=texts,
-    )
+    return replace(series, x=NUMBER_BYTES * series.x, texts=texts)
 
 
 def trained_series(result: Json) -> list[Series]:
@@ -91,14 +76,16 @@ def trained_series(result: Json) -> list[Series]:
         if row["run"] == "trained":
             layers.setdefault(row["layer"], []).append(row)
     return [
-        recall_series(
-            f"trained: {layer}",
-            np.array([row["state"] for row in rows], float),
-            np.array([row["accuracy"] for row in rows], float),
-            mark="points",
-            colour=place % len(PALETTE),
-            shape=place % len(PALETTE),
-            faint=True,
+        in_bytes(
+            Series(
+                f"trained: {layer}",
+                np.array([row["state"] for row in rows], float),
+                np.array([row["accuracy"] for row in rows], float),
+                mark="points",
+                colour=place % len(PALETTE),
+                shape=place % len(PALETTE),
+                faint=True,
+            )
         )
         for place, (layer, rows) in enumerate(layers.items())
     ]
@@ -115,8 +102,10 @@ def run_series(arrays: Arrays) -> list[Series]:
             for state in states
         ]
         if len(states):
-            colour, mean = 1 + int(kind), np.array(means)
-            series.append(recall_series(title, states, mean, colour=colour, mark="points", shape=0))
+            points = Series(
+                title, states, np.array(means), mark="points", colour=1 + int(kind), shape=0
+            )
+            series.append(in_bytes(points))
     return series
 
 
