@@ -90,9 +90,8 @@ class GatedDeltaNet(DeltaRule):
         cls, *, key: PRNGKeyArray, width: int = 4, **sizes: Unpack[HeadSizes]
     ) -> "GatedDeltaNet":
         """Draw matrices from N(0, 1/fan-in); decays as in Mamba-2."""
-        weight_key, *decay_keys = jax.random.split(key, 3)
-        given = {"norm": 1.0, **random_decays(*decay_keys)}
-        return cls(**random_fields(cls, weight_key, given, width=width, **sizes), eps=1e-6)
+        key, given = random_decays(key)
+        return cls(**random_fields(cls, key, given | {"norm": 1.0}, width=width, **sizes), eps=1e-6)
 
     def decay(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time heads d_k"]:
         step = jax.nn.softplus(xs @ self.W_a.T + self.dt_bias)
@@ -120,9 +119,8 @@ class KDA(DeltaRule):
         cls, *, key: PRNGKeyArray, rank: int = 1, width: int = 4, **sizes: Unpack[HeadSizes]
     ) -> "KDA":
         """Draw matrices from N(0, 1/fan-in); decays as in Mamba-2."""
-        weight_key, *decay_keys = jax.random.split(key, 3)
-        given = {"norm": 1.0, **random_decays(*decay_keys)}
-        weights = random_fields(cls, weight_key, given, width=width, rank=rank, **sizes)
+        key, given = random_decays(key)
+        weights = random_fields(cls, key, given | {"norm": 1.0}, width=width, rank=rank, **sizes)
         return cls(**weights, eps=1e-5)
 
     def decay(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time heads d_k"]:

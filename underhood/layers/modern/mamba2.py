@@ -61,10 +61,9 @@ class Mamba2(Mixer):
         cls, *, key: PRNGKeyArray, width: int = 4, normed: bool = True, **sizes: Unpack[HeadSizes]
     ) -> "Mamba2":
         """Draw matrices from N(0, 1/fan-in); Δ and A as in the reference implementation."""
-        weight_key, *decay_keys = jax.random.split(key, 3)
-        given = random_decays(*decay_keys)
+        key, given = random_decays(key)
         given |= {"b_x": 0.0, "b_B": 0.0, "b_C": 0.0, "D": 1.0, "norm": 1.0}
-        weights = random_fields(cls, weight_key, given, width=width, **sizes)
+        weights = random_fields(cls, key, given, width=width, **sizes)
         return cls(**weights if normed else {**weights, "norm": None})
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:

@@ -103,7 +103,7 @@ def random_fields(
     sizes  of the axes that the annotations name
     """
     arrays = annotated_arrays(kind)
-    check_sizes(kind, sizes, {axis for array in arrays for axis in array.dimensions})
+    refuse_sizes(kind, sizes, {axis for array in arrays for axis in array.dimensions})
     keys = iter(jax.random.split(key, len(arrays) - len(given)))
     weights = {}
     for field, _, dimensions, _ in arrays:
@@ -123,7 +123,7 @@ def random_fields(
     return weights
 
 
-def check_sizes(kind: type[Layer], sizes: Mapping[str, int], axes: Set[str]) -> None:
+def refuse_sizes(kind: type[Layer], sizes: Mapping[str, int], axes: Set[str]) -> None:
     """Refuse a size that a layer does not have, or a missing one, as Python refuses arguments."""
     for name in sorted(sizes.keys() - axes):
         raise TypeError(f"{kind.__name__}.init() got an unexpected keyword argument {name!r}")
@@ -143,6 +143,8 @@ def random_rates(key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
     return jnp.log(jax.random.uniform(key, shape, minval=1.0, maxval=16.0))
 
 
-def random_decays(step_key: PRNGKeyArray, rate_key: PRNGKeyArray) -> dict[str, Given]:
-    """Return how Mamba-2 and its kin draw A_log and dt_bias, for `random_fields`."""
-    return {"A_log": partial(random_rates, rate_key), "dt_bias": partial(random_steps, step_key)}
+def random_decays(key: PRNGKeyArray) -> tuple[PRNGKeyArray, dict[str, Given]]:
+    """Return a key for other weights, and how Mamba-2 and its kin draw A_log and dt_bias."""
+    key, step_key, rate_key = jax.random.split(key, 3)
+    steps, rates = partial(random_steps, step_key), partial(random_rates, rate_key)
+    return key, {"A_log": rates, "dt_bias": steps}
