@@ -27,6 +27,8 @@ from underhood.layers.base.shapes import Output, Outputs, State, Token, Tokens
 from underhood.layers.modern.mixer import random_steps
 from underhood.layers.modern.parts import convolve
 
+Inner = Float[Array, "*time inner"]
+Neurons = Float[Array, "*time hidden"]
 BlockState = tuple[Float[Array, "width_minus_1 inner"], Float[Array, "inner state"]]
 
 
@@ -71,9 +73,7 @@ class Mamba(Layer):
             W_side=gaussian(keys[5], d_out, d_in),
         )
 
-    def dynamics(
-        self, inner: Float[Array, "*time inner"]
-    ) -> tuple[Float[Array, "*time hidden"], Float[Array, "*time hidden"]]:
+    def dynamics(self, inner: Inner) -> tuple[Neurons, Neurons]:
         """Return Ā and what is written, Δ B(x̃) x̃."""
         delta = (inner @ self.W_delta + self.b_delta)[..., None]
         decay = jnp.exp(delta * (inner @ self.W_A.T + self.b_A))
@@ -81,10 +81,7 @@ class Mamba(Layer):
         return decay, delta * (gated + inner @ self.b_B.T)
 
     def read(
-        self,
-        states: Float[Array, "*time hidden"],
-        inner: Float[Array, "*time inner"],
-        xs: Float[Array, "*time d_in"],
+        self, states: Neurons, inner: Inner, xs: Float[Array, "*time d_in"]
     ) -> Float[Array, "*time d_out"]:
         """Return (C(x̃) h) ⊙ σ(W_side x)."""
         queried = jnp.einsum("ohi,...i,...h->...o", self.W_C, inner, states)
@@ -127,7 +124,7 @@ class SelectiveBlock(Layer):
     gate_width = axis_size("W_in_z", 0)
 
     @abstractmethod
-    def dynamics(self, us: Float[Array, "*time inner"]) -> tuple[Array, Array, Array]:
+    def dynamics(self, us: Inner) -> tuple[Array, Array, Array]:
         """Return exp(Δ A), what is written, and C."""
 
     def values(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time inner"]:
@@ -135,10 +132,7 @@ class SelectiveBlock(Layer):
         return jax.nn.silu(convolve(xs @ self.W_in_u.T, self.conv) + self.b_conv)
 
     def leave(
-        self,
-        mixed: Float[Array, "*time inner"],
-        us: Float[Array, "*time inner"],
-        xs: Float[Array, "*time d_in"],
+        self, mixed: Inner, us: Inner, xs: Float[Array, "*time d_in"]
     ) -> Float[Array, "*time d_out"]:
         """Return W_out((mixed + D⊙u) ⊙ silu(z)), where mixed is h C."""
         return ((mixed + self.D * us) * jax.nn.silu(xs @ self.W_in_z.T)) @ self.W_out.T
@@ -207,7 +201,7 @@ class MambaBlock(SelectiveBlock):
             W_out=gaussian(keys[7], d_out, inner),
         )
 
-    def dynamics(self, us: Float[Array, "*time inner"]) -> tuple[Array, Array, Array]:
+    def dynamics(self, us: Inner) -> tuple[Array, Array, Array]:
         delta = jax.nn.softplus((us @ self.W_x_dt.T) @ self.W_dt.T + self.b_dt)[..., None]
         decay = jnp.exp(-delta * jnp.exp(jnp.asarray(self.A_log)))
         written = delta * us[..., None] * (us @ self.W_x_B.T)[..., None, :]
