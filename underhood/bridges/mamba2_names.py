@@ -16,8 +16,8 @@ What a state dict does not say is as transformers has it by default: SiLU, eps =
 
 import numpy as np
 
-from underhood.bridges.entries import check_dimensions, check_names, check_shapes, in_memory_order
-from underhood.bridges.mamba_names import LINEAR_BIASES, refuse_biases, refuse_model_names
+from underhood.bridges.entries import check_shapes, in_memory_order
+from underhood.bridges.mamba_names import check_entries, refuse_model_names
 from underhood.bridges.weight_files import NamedArrays
 from underhood.common.errors import BadInput
 from underhood.common.numbers import whole_problems
@@ -49,9 +49,7 @@ def mamba2_from_mixer(
     refuse_model_names(arrays, about)
     if "dt_proj.weight" in arrays or "x_proj.weight" in arrays:
         raise BadInput(f"{about}: dt_proj or x_proj is the first Mamba's; use kind='hf.Mamba'.")
-    check_names(arrays, MAMBA2_ENTRIES, ("conv1d.bias", *LINEAR_BIASES), about=about)
-    refuse_biases(arrays, "Mamba2", about)
-    check_dimensions(arrays, MAMBA2_ENTRIES, about=about)
+    check_entries(arrays, MAMBA2_ENTRIES, "Mamba2", about)
     heads, inner = len(arrays["A_log"]), len(arrays["norm.weight"])
     channels, _, width = arrays["conv1d.weight"].shape
     state, rest = divmod(channels - inner, 2 * groups)

@@ -47,14 +47,19 @@ def refuse_model_names(arrays: NamedArrays, about: str) -> None:
         raise BadInput(f"{about}: these are the names of a model; choose a mixer by {prefix=}.")
 
 
-def refuse_biases(arrays: NamedArrays, kind: str, about: str) -> None:
-    """Refuse biases that a layer here has not, unless they are zero."""
+def check_entries(arrays: NamedArrays, entries: dict[str, int], kind: str, about: str) -> None:
+    """Refuse other names, biases that a layer here has not unless they are zero, and other axes.
+
+    entries  the number of axes of each array that must be there
+    """
+    check_names(arrays, entries, ("conv1d.bias", *LINEAR_BIASES), about=about)
     biased = [name for name in LINEAR_BIASES if np.any(arrays.get(name, 0))]
     if biased:
         raise BadInput(
             f"{about}: {' and '.join(biased)} (use_bias=True) cannot be kept, since {kind} "
             "has no bias there; only zeros are read."
         )
+    check_dimensions(arrays, entries, about=about)
 
 
 def block_from_mixer(arrays: NamedArrays, about: str) -> MambaBlock:
@@ -62,9 +67,7 @@ def block_from_mixer(arrays: NamedArrays, about: str) -> MambaBlock:
     refuse_model_names(arrays, about)
     if "norm.weight" in arrays or "dt_bias" in arrays:
         raise BadInput(f"{about}: norm.weight or dt_bias is Mamba-2's; use kind='hf.Mamba2'.")
-    check_names(arrays, ENTRIES, ("conv1d.bias", *LINEAR_BIASES), about=about)
-    refuse_biases(arrays, "MambaBlock", about)
-    check_dimensions(arrays, ENTRIES, about=about)
+    check_entries(arrays, ENTRIES, "MambaBlock", about)
     inner, state = arrays["A_log"].shape
     width, rank, d = (
         arrays["conv1d.weight"].shape[2],
