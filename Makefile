@@ -149,17 +149,10 @@ $(READY): pyproject.toml constraints.txt
 	@mv $@.part $@
 
 # While these install, .venv counts as half-made too.
-$(DOCS_READY): $(READY)
-	@echo "setup: installing the pinned packages for the documentation"
+$(DOCS_READY) $(BENCH_READY): .venv/.ready-%: $(READY)
+	@echo "setup: installing the pinned packages for $*"
 	@mv $(READY) $(READY).part
-	@$(INSTALL) --editable '.[dev,cluster,docs]'
-	@mv $(READY).part $(READY)
-	@touch $@
-
-$(BENCH_READY): $(READY)
-	@echo "setup: installing the pinned packages for the benchmarks"
-	@mv $(READY) $(READY).part
-	@$(INSTALL) --editable '.[dev,cluster,bench]'
+	@$(INSTALL) --editable '.[dev,cluster,$*]'
 	@mv $(READY).part $(READY)
 	@touch $@
 
