@@ -15,6 +15,7 @@ from underhood.constructions.construction import Construction, Role, roles_of
 from underhood.constructions.sources import gated_rnn
 from underhood.constructions.sources.heads import numerical_rank, read_gated_rnn
 from underhood.constructions.target import Blueprint
+from underhood.constructions.targets.modern.slices import current_only, zero_but
 from underhood.layers import GatedRNN, Mamba, MambaBlock, Stack
 
 # exp of it is exactly 0.
@@ -50,23 +51,19 @@ def mamba(
     b_C: np.ndarray,
 ) -> Mamba:
     """Return a layer that writes (first x̃)⊙(second x̃) with x̃ = [embed|b][x;1]."""
-    hidden, inner = first.shape
     # log λ, finite where λ = 0.
     with np.errstate(divide="ignore"):
         log_decay = np.maximum(np.log(decay), FORGET)
-    return Mamba(
+    return zero_but(
+        Mamba,
         W_input=embed[:, :-1],
         b_input=embed[:, -1],
-        W_delta=np.zeros(inner),
         b_delta=np.ones(()),
-        W_A=np.zeros((hidden, inner)),
         b_A=log_decay,
         W_B=first[:, :, None] * second[:, None, :],
-        b_B=np.zeros((hidden, inner)),
         # The side gate is σ(0) = ½.
         W_C=2 * W_C,
         b_C=2 * b_C,
-        W_side=np.zeros((len(b_C), embed.shape[1] - 1)),
     )
 
 
@@ -122,21 +119,16 @@ def block_of_head(plan: Blueprint) -> tuple[MambaBlock, tuple[Role, ...]]:
     inner = len(both)
     with np.errstate(divide="ignore"):
         A_log = np.clip(np.log(-np.log(decay)), -100, np.log(-FORGET))
-    identity = np.zeros((4, inner))
-    identity[-1] = 1
-    layer = MambaBlock(
+    layer = zero_but(
+        MambaBlock,
         W_in_u=both,
         W_in_z=gated_rnn.constant_rows(inner, width),
-        conv=identity,
-        b_conv=np.zeros(inner),
-        W_x_dt=np.zeros((1, inner)),
+        conv=current_only(4, inner),
         W_x_B=differences(W_K @ selects),
         W_x_C=differences(W_Q @ selects),
-        W_dt=np.zeros((inner, 1)),
         # softplus(log(e − 1)) = 1.
         b_dt=np.full(inner, np.log(np.expm1(1.0))),
         A_log=np.repeat(np.tile(A_log, 2)[:, None], d_k, axis=1),
-        D=np.zeros(inner),
         W_out=head.out @ differences(reads) * (1 + np.exp(-1.0)),
     )
     channels = [f"{sign}u[{i}]" for sign in "+-" for i in range(len(rows))]

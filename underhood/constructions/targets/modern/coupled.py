@@ -30,6 +30,7 @@ from underhood.constructions.targets.modern.slices import (
     current_only,
     mixer_network,
     slices_of,
+    zero_but,
 )
 from underhood.layers import HGRN2, RGLRU, Stack
 from underhood.layers.modern.rg_lru import SHARPNESS
@@ -155,23 +156,16 @@ def rg_lru(channels: list[Channel], d_out: int, width: int, product: Product) ->
         [gate * side * weight / 2 * reads for gate, side in signs for weight in product.weights],
         axis=1,
     )
-    bias = np.zeros(inner)
-    return RGLRU(
+    return zero_but(
+        RGLRU,
         W_x=np.concatenate(
             [np.eye(width), np.tile(rows_of("value").reshape(-1, width), (copies, 1))]
         ),
-        b_x=bias,
         W_y=np.concatenate([nothing, *(side.reshape(-1, width) for side in sides)]),
-        b_y=bias,
         conv=current_only(4, inner),
-        b_conv=bias,
         W_i=W_i,
-        b_i=bias,
-        W_r=np.zeros((inner, inner)),
-        b_r=bias,
         Lambda=np.concatenate([np.zeros(width), np.tile(rounded, copies)]),
         W_out=np.hstack([np.zeros((d_out, width)), out]),
-        b_out=np.zeros(d_out),
         whole_first=False,
     )
 
