@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from underhood.constructions.atlas.facts import TWO_MIN_GRUS
+from underhood.constructions.atlas.facts import FACTS, TWO_MIN_GRUS
 from underhood.constructions.atlas.sources import (
     AnySource,
     example_of,
@@ -23,26 +23,15 @@ from underhood.constructions.atlas.sources import (
 from underhood.constructions.atlas.witnesses import Combination
 from underhood.constructions.sources.gated_rnn import append_constant
 from underhood.layers import (
-    GLA,
     GRU,
-    HGRN2,
-    KDA,
     LSTM,
-    MLSTM,
     RGLRU,
-    RWKV6,
-    RWKV7,
     Affine,
-    DeltaNet,
-    GatedDeltaNet,
     GatedRNN,
     Layer,
-    Lightning,
     LRUInOut,
-    Mamba2,
     MinGRU,
     MultiHead,
-    RetNet,
     SideGatedRNN,
     Stack,
 )
@@ -54,7 +43,8 @@ HEADS = {"heads": 2, "d_k": 3, "d_v": 3}
 Make = Callable[[int, int, PRNGKeyArray], Layer]
 
 
-def mixer(kind: type[Any], **extra: int) -> Make:  # Any: layers with `heads`, d_k and d_v
+def mixer(target: str, **extra: int) -> Make:
+    kind: Any = FACTS[target].kind  # Any: layers with `heads`, d_k and d_v
     return lambda d_in, d_out, key: kind.init(d_in=d_in, d_out=d_out, **HEADS, **extra, key=key)
 
 
@@ -103,17 +93,10 @@ MAKERS: dict[str, Make] = {
     "lstm": with_readout(lambda width, key: LSTM.init(d_in=width, hidden=width, key=key)),
     "gru": with_readout(lambda width, key: GRU.init(d_in=width, hidden=width, key=key)),
     "decayed_attention": make_two_attentions,
-    "mamba2": mixer(Mamba2),
-    "gated_deltanet": mixer(GatedDeltaNet),
-    "deltanet": mixer(DeltaNet),
-    "kda": mixer(KDA),
-    "lightning": mixer(Lightning),
-    "gla": mixer(GLA, rank=2),
-    "retnet": mixer(RetNet),
-    "rwkv6": mixer(RWKV6, rank=2),
-    "rwkv7": mixer(RWKV7, rank=2),
-    "mlstm": mixer(MLSTM),
-    "hgrn2": mixer(HGRN2),
+    **{name: mixer(name) for name in ("mamba2", "gated_deltanet", "deltanet", "kda", "lightning")},
+    **{"gla": mixer("gla", rank=2), "retnet": mixer("retnet")},
+    **{"rwkv6": mixer("rwkv6", rank=2), "rwkv7": mixer("rwkv7", rank=2)},
+    **{"mlstm": mixer("mlstm"), "hgrn2": mixer("hgrn2")},
     "rg_lru": lambda d_in, d_out, key: RGLRU.init(d_in=d_in, inner=16, d_out=d_out, key=key),
     "min_gru": make_min_gru,
     TWO_MIN_GRUS: two_layers(make_min_gru),
