@@ -87,24 +87,21 @@ def block_from_mixer(arrays: NamedArrays, about: str) -> MambaBlock:
         "conv1d.bias": (inner,),
     }
     check_shapes(arrays, expected, about=about)
+    nothing = np.zeros(inner, arrays["conv1d.weight"].dtype)
+    fields = block_fields(arrays, rank, state) | {"b_conv": arrays.get("conv1d.bias", nothing)}
+    return MambaBlock(**{name: in_memory_order(array) for name, array in fields.items()})
+
+
+def block_fields(arrays: NamedArrays, rank: int, state: int) -> NamedArrays:
+    """Return the weights that a mixer surely has, under the names of Mamba's and Jamba's block."""
     W_in_u, W_in_z = np.split(arrays["in_proj.weight"], 2)
     W_x_dt, W_x_B, W_x_C = np.split(arrays["x_proj.weight"], [rank, rank + state])
-    nothing = np.zeros(inner, arrays["conv1d.weight"].dtype)
-    fields = {
-        "W_in_u": W_in_u,
-        "W_in_z": W_in_z,
-        "conv": arrays["conv1d.weight"][:, 0].T,
-        "b_conv": arrays.get("conv1d.bias", nothing),
-        "W_x_dt": W_x_dt,
-        "W_x_B": W_x_B,
-        "W_x_C": W_x_C,
-        "W_dt": arrays["dt_proj.weight"],
-        "b_dt": arrays["dt_proj.bias"],
-        "A_log": arrays["A_log"],
-        "D": arrays["D"],
-        "W_out": arrays["out_proj.weight"],
+    return {
+        **{"W_in_u": W_in_u, "W_in_z": W_in_z, "conv": arrays["conv1d.weight"][:, 0].T},
+        **{"W_x_dt": W_x_dt, "W_x_B": W_x_B, "W_x_C": W_x_C},
+        **{"W_dt": arrays["dt_proj.weight"], "b_dt": arrays["dt_proj.bias"]},
+        **{"A_log": arrays["A_log"], "D": arrays["D"], "W_out": arrays["out_proj.weight"]},
     }
-    return MambaBlock(**{name: in_memory_order(array) for name, array in fields.items()})
 
 
 def block_to_mixer(block: MambaBlock, about: str) -> NamedArrays:

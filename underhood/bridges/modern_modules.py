@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from underhood.bridges.mamba_names import block_fields
 from underhood.bridges.weight_files import NamedArrays, read_weights
 from underhood.common.errors import BadInput
 from underhood.layers import (
@@ -56,6 +57,16 @@ def by_heads(rows: np.ndarray, heads: int) -> np.ndarray:
     return rows.reshape(heads, -1, *rows.shape[1:])
 
 
+def kernel_of(channels: np.ndarray, heads: int) -> np.ndarray:
+    """Return convolutions [heads·size, width] as [width, heads, size]."""
+    return np.moveaxis(by_heads(channels, heads), -1, 0)
+
+
+def readout_of(W_out: np.ndarray, heads: int) -> np.ndarray:
+    """Return a readout [d, heads·size] as [d, heads, size]."""
+    return W_out.reshape(len(W_out), heads, -1)
+
+
 def read_falcon_h1(module: Any, arrays: NamedArrays) -> Mamba2:  # Any: by its name
     """Return the mixer; a group of B and C serves several heads."""
     check_activation(module)
@@ -83,7 +94,7 @@ def read_falcon_h1(module: Any, arrays: NamedArrays) -> Mamba2:  # Any: by its n
         W_B=shared(B),
         W_C=shared(C),
         W_dt=dt,
-        conv_x=np.moveaxis(by_heads(conv_x, heads), -1, 0),
+        conv_x=kernel_of(conv_x, heads),
         conv_B=np.moveaxis(shared(conv_B), -1, 0),
         conv_C=np.moveaxis(shared(conv_C), -1, 0),
         b_x=by_heads(b_x, heads),
@@ -119,7 +130,7 @@ def read_qwen3_next(module: Any, arrays: NamedArrays) -> GatedDeltaNet:  # Any: 
         W_b=b.reshape(values, width),
         conv_q=np.moveaxis(np.repeat(by_heads(conv_q, keys), shared, axis=0), -1, 0),
         conv_k=np.moveaxis(np.repeat(by_heads(conv_k, keys), shared, axis=0), -1, 0),
-        conv_v=np.moveaxis(by_heads(conv_v, values), -1, 0),
+        conv_v=kernel_of(conv_v, values),
         norm=arrays["norm.weight"],
         W_out=arrays["out_proj.weight"].reshape(-1, values, d_v),
         eps=float(module.layer_norm_epsilon),
@@ -133,11 +144,8 @@ def read_qwen3_next(module: Any, arrays: NamedArrays) -> GatedDeltaNet:  # Any: 
 def read_kimi(module: Any, arrays: NamedArrays) -> KDA:  # Any: a KimiLinearDeltaAttention
     check_activation(module)
     heads = module.num_heads
-    conv_q, conv_k, conv_v = (
-        np.moveaxis(by_heads(part, heads), -1, 0)
-        for part in np.split(arrays["conv1d.weight"][:, 0], 3)
-    )
-    W_out = arrays["o_proj.weight"]
+    parts = np.split(arrays["conv1d.weight"][:, 0], 3)
+    conv_q, conv_k, conv_v = (kernel_of(part, heads) for part in parts)
     return KDA(
         W_q=by_heads(arrays["q_proj.weight"], heads),
         W_k=by_heads(arrays["k_proj.weight"], heads),
@@ -147,7 +155,7 @@ def read_kimi(module: Any, arrays: NamedArrays) -> KDA:  # Any: a KimiLinearDelt
         conv_k=conv_k,
         conv_v=conv_v,
         norm=arrays["o_norm.weight"],
-        W_out=W_out.reshape(len(W_out), heads, -1),
+        W_out=readout_of(arrays["o_proj.weight"], heads),
         eps=float(module.layer_norm_epsilon),
         W_f1=arrays["forget_gate.f_a_proj.weight"],
         W_f2=by_heads(arrays["forget_gate.f_b_proj.weight"], heads),
@@ -194,7 +202,6 @@ def read_xlstm(module: Any, arrays: NamedArrays) -> MLSTM:  # Any: an xLSTMLayer
     single = config.weight_mode == "single" and not config.use_bias
     refuse_unless(single, module, "has fused weights or biases; use weight_mode='single'")
     heads = config.num_heads
-    W_out = arrays["out_proj.weight"]
     return MLSTM(
         W_q=by_heads(arrays["q.weight"], heads),
         W_k=by_heads(arrays["k.weight"], heads),
@@ -205,7 +212,7 @@ def read_xlstm(module: Any, arrays: NamedArrays) -> MLSTM:  # Any: an xLSTMLayer
         b_f=arrays["fgate_preact.bias"],
         W_o=by_heads(arrays["ogate_preact.weight"], heads),
         norm=by_heads(arrays["multihead_norm.weight"], heads),
-        W_out=W_out.reshape(len(W_out), heads, -1),
+        W_out=readout_of(arrays["out_proj.weight"], heads),
         cap=config.gate_soft_cap,
         eps=float(config.norm_eps),
     )
@@ -214,25 +221,13 @@ def read_xlstm(module: Any, arrays: NamedArrays) -> MLSTM:  # Any: an xLSTMLayer
 def read_jamba(module: Any, arrays: NamedArrays) -> JambaBlock:  # Any: a JambaMambaMixer
     check_activation(module)
     refuse_unless(not module.use_bias, module, "has biases in its projections")
-    rank, state = module.time_step_rank, module.ssm_state_size
-    W_in_u, W_in_z = np.split(arrays["in_proj.weight"], 2)
-    W_x_dt, W_x_B, W_x_C = np.split(arrays["x_proj.weight"], [rank, rank + state])
+    fields = block_fields(arrays, module.time_step_rank, module.ssm_state_size)
     return JambaBlock(
-        W_in_u=W_in_u,
-        W_in_z=W_in_z,
-        conv=arrays["conv1d.weight"][:, 0].T,
-        b_conv=arrays.get("conv1d.bias", np.zeros(len(W_in_u))),
-        W_x_dt=W_x_dt,
-        W_x_B=W_x_B,
-        W_x_C=W_x_C,
+        **fields,
+        b_conv=arrays.get("conv1d.bias", np.zeros(len(fields["W_in_u"]))),
         norm_dt=arrays["dt_layernorm.weight"],
         norm_B=arrays["b_layernorm.weight"],
         norm_C=arrays["c_layernorm.weight"],
-        W_dt=arrays["dt_proj.weight"],
-        b_dt=arrays["dt_proj.bias"],
-        A_log=arrays["A_log"],
-        D=arrays["D"],
-        W_out=arrays["out_proj.weight"],
         eps=float(module.b_layernorm.variance_epsilon),
     )
 
@@ -240,14 +235,13 @@ def read_jamba(module: Any, arrays: NamedArrays) -> JambaBlock:  # Any: a JambaM
 def read_minimax(module: Any, arrays: NamedArrays) -> Lightning:  # Any: MiniMaxLightningAttention
     heads = module.num_attention_heads
     W_q, W_k, W_v = np.split(by_heads(arrays["qkv_proj.weight"], heads), 3, axis=1)
-    W_out = arrays["out_proj.weight"]
     return Lightning(
         W_q=W_q,
         W_k=W_k,
         W_v=W_v,
         W_z=by_heads(arrays["output_gate.weight"], heads),
         norm=by_heads(arrays["norm.weight"], heads),
-        W_out=W_out.reshape(len(W_out), heads, -1),
+        W_out=readout_of(arrays["out_proj.weight"], heads),
         index=module.layer_idx,
         depth=module.num_hidden_layers,
         eps=float(module.norm.variance_epsilon),
