@@ -12,14 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from underhood.common.arrays import in_float64
 from underhood.constructions.atlas.facts import FACTS, TWO_MIN_GRUS
-from underhood.constructions.atlas.sources import (
-    AnySource,
-    example_of,
-    quick_jit,
-    run_source,
-    wide,
-)
+from underhood.constructions.atlas.sources import AnySource, example_of, quick_jit, run_source
 from underhood.constructions.atlas.witnesses import Combination
 from underhood.constructions.sources.gated_rnn import append_constant
 from underhood.layers import (
@@ -117,9 +112,9 @@ def fit_adversary(target: str, given: AnySource, seed: int = 0) -> tuple[Stack, 
         made = MAKERS[target](given.d_in + 1, ys.shape[-1], jax.random.key(seed))
         # Steps of Adam are of size FIT_RATE, which suits outputs of size one.
         scale = float(np.max(np.abs(ys)))
-        start = Stack(append_constant(given.d_in), [wide(made)], None)
+        start = Stack(append_constant(given.d_in), [in_float64(made)], None)
         network, error = fit_layers(start, jnp.asarray(xs), jnp.asarray(ys / scale))
-        layers = [wide(layer) for layer in network.layers]
+        layers = [in_float64(layer) for layer in network.layers]
         return Stack(start.embed, layers, Affine(scale * np.eye(ys.shape[-1]))), float(error)
 
 
@@ -148,7 +143,7 @@ def closest_error(
     largest = float(np.max(np.linalg.norm(ys, axis=1)))
     with jax.enable_x64(True):
         made = MAKERS[target](given.d_in + 1, ys.shape[-1], jax.random.key(seed))
-        start = Stack(append_constant(given.d_in), [wide(made)], None)
+        start = Stack(append_constant(given.d_in), [in_float64(made)], None)
         xs = jnp.asarray(combination.sequences)
         error = float(fit_worst(start, xs, jnp.asarray(ys / largest)))
     return error, combination.least_error(partial(run_source, given))

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from underhood.common.arrays import in_float64
 from underhood.constructions.sources.heads import Source
 from underhood.constructions.sources.reference import reference
 from underhood.layers import (
@@ -129,18 +130,15 @@ def example_dense() -> DenseGatedRNN:
     )
 
 
-def wide(layer: Layer) -> Layer:
-    """Return a layer with its arrays in float64."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), layer)
-
-
 def example_lru() -> Layer:
-    return wide(LRU.init(d_in=EXAMPLE_WIDTH, hidden=4, d_out=EXAMPLE_WIDTH, key=jax.random.key(13)))
+    return in_float64(
+        LRU.init(d_in=EXAMPLE_WIDTH, hidden=4, d_out=EXAMPLE_WIDTH, key=jax.random.key(13))
+    )
 
 
 def example_deltanet() -> Layer:
     sizes = {"d_in": EXAMPLE_WIDTH, "d_out": EXAMPLE_WIDTH, "heads": 2, "d_k": 2, "d_v": 2}
-    return wide(DeltaNet.init(**sizes, key=jax.random.key(14)))
+    return in_float64(DeltaNet.init(**sizes, key=jax.random.key(14)))
 
 
 def example_delta() -> DeltaCore:
@@ -209,7 +207,7 @@ def run_source(source: AnySource, xs: np.ndarray) -> np.ndarray:
 def run_wide(layer: Layer, xs: np.ndarray) -> np.ndarray:
     """Return the outputs of any layer on a batch, in float64."""
     with jax.enable_x64(True):
-        return np.asarray(run_once(wide(layer), jnp.asarray(xs)), np.float64)
+        return np.asarray(run_once(in_float64(layer), jnp.asarray(xs)), np.float64)
 
 
 @quick_jit

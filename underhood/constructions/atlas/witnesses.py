@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from underhood.common.arrays import in_float64
 from underhood.constructions.atlas.facts import Facts
-from underhood.constructions.atlas.sources import quick_jit, run_source, wide
+from underhood.constructions.atlas.sources import quick_jit, run_source
 from underhood.layers import MLSTM, RGLRU, Layer, LinearAttention, MinGRU
 from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.modern.core import run_memory
@@ -157,7 +158,7 @@ def compare_constant(layer: Layer, *, length: int = 512, seed: int = 0) -> Gap:
     """
     token = np.random.default_rng(seed).normal(size=layer.d_in)
     with jax.enable_x64(True):
-        read = np.asarray(read_core(wide(layer), jnp.asarray(np.tile(token, (length, 1)))))
+        read = np.asarray(read_core(in_float64(layer), jnp.asarray(np.tile(token, (length, 1)))))
     steps = np.linalg.norm(np.diff(read, axis=0).reshape(length - 1, -1), axis=1)
     # A convolution has seen nothing but the constant from its width on.
     ratio = float(steps[-1] / steps[getattr(layer, "reach", 1) - 1])
