@@ -1,7 +1,7 @@
 """How tests say what is refused, and with which words."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -16,3 +16,14 @@ def refused(words: str) -> Iterator[None]:
     line = str(caught.value)
     assert "\n" not in line
     assert [part for part in words.split(" … ") if part not in line] == [], line
+
+
+def every_refusal(calls: Mapping[str, Callable[[], object]]):
+    """A test that every call is refused in one line with its words."""
+
+    @pytest.mark.parametrize("words", calls)
+    def test(words: str, unhooked) -> None:
+        with refused(words):
+            calls[words]()
+
+    return test

@@ -1,7 +1,8 @@
-"""Random layers of the kinds that other frameworks have."""
+"""Random layers of the kinds that other frameworks have, and how mixers compare with ours."""
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import layer_cases as cases
 import numpy as np
 
@@ -54,3 +55,36 @@ def equal(left, right) -> bool:
         np.array_equal(a, b) and a.dtype == b.dtype
         for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
     )
+
+
+def drawn(kind, config):
+    """A mixer in float64 whose weights are all random, as training leaves them."""
+    import torch
+
+    torch.manual_seed(0)
+    mixer = kind(config, layer_idx=0).double().eval()
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return mixer
+
+
+def outputs_as_in_mixer(layer, mixer, batch: np.ndarray):
+    """The layer's outputs on a batch, once they and all gradients agree with the mixer's."""
+    import torch
+
+    from underhood.bridges.mamba_mixers import keep_float64
+
+    xs = torch.tensor(batch, requires_grad=True)
+    ours = jax.vmap(layer)(jnp.asarray(batch))
+    with keep_float64():
+        theirs = mixer(xs)
+        torch.sum(theirs**2).backward()
+    assert cases.relative_error(theirs.detach().numpy(), ours) < 1e-12
+    slopes, slope = eqx.filter_grad(lambda both: jnp.sum(jax.vmap(both[0])(both[1]) ** 2))(
+        (layer, jnp.asarray(batch))
+    )
+    assert cases.relative_error(slope, xs.grad.numpy()) < 1e-12
+    assert cases.relative_error(slopes.A_log, mixer.A_log.grad.numpy()) < 1e-11
+    W_out = slopes.W_out.reshape(len(slopes.W_out), -1)
+    assert cases.relative_error(W_out, mixer.out_proj.weight.grad.numpy()) < 1e-12
+    return ours

@@ -3,14 +3,13 @@
 import contextlib
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import layer_cases as cases
 import numpy as np
 import pytest
-from bridge_cases import equal, mamba2
-from refusals import refused
+from bridge_cases import drawn, equal, mamba2, outputs_as_in_mixer
+from refusals import every_refusal
 from teachers import attention
 
 import underhood as uh
@@ -35,12 +34,7 @@ def config_of(**options):
 
 
 def drawn_mixer(**options):
-    """A mixer in float64 whose weights are all random, as training leaves them."""
-    torch.manual_seed(0)
-    mixer = mixers.Mamba2Mixer(config_of(**options), layer_idx=0).double().eval()
-    for parameter in mixer.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return mixer
+    return drawn(mixers.Mamba2Mixer, config_of(**options))
 
 
 @pytest.mark.parametrize(
@@ -52,19 +46,8 @@ def test_a_mixer_is_the_layer_with_its_weights(options: dict) -> None:
     layer = uh.from_torch(mixer)
     assert isinstance(layer, uh.Mamba2)
     assert layer.norm_groups == mixer.n_groups
-    xs = torch.tensor(BATCH, requires_grad=True)
-    ours = jax.vmap(layer)(jnp.asarray(BATCH))
-    with keep_float64():
-        theirs = mixer(xs)
-        torch.sum(theirs**2).backward()
-    assert cases.relative_error(theirs.detach().numpy(), ours) < 1e-12
-    slopes, slope = eqx.filter_grad(lambda both: jnp.sum(jax.vmap(both[0])(both[1]) ** 2))(
-        (layer, jnp.asarray(BATCH))
-    )
-    assert cases.relative_error(slope, xs.grad.numpy()) < 1e-12
-    assert cases.relative_error(slopes.A_log, mixer.A_log.grad.numpy()) < 1e-11
-    flat = slopes.W_out.reshape(6, -1)
-    assert cases.relative_error(flat, mixer.out_proj.weight.grad.numpy()) < 1e-12
+    xs = torch.tensor(BATCH)
+    ours = outputs_as_in_mixer(layer, mixer, BATCH)
     # With its casts to float32 the mixer is as far away as float32 is.
     with torch.no_grad():
         assert 1e-10 < cases.relative_error(mixer(xs).numpy(), ours) < 1e-6
@@ -159,7 +142,4 @@ def biased_mixer():
     return mixer
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_refused_mixers(words: str) -> None:
-    with refused(words):
-        REFUSED[words]()
+test_refused_mixers = every_refusal(REFUSED)

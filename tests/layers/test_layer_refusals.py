@@ -7,7 +7,7 @@ import layer_cases as cases
 import numpy as np
 import pytest
 from layer_cases import BILINEAR, D_IN, every_layer, make, parallel, shapes
-from refusals import refused
+from refusals import every_refusal, refused
 
 import underhood as uh
 
@@ -131,11 +131,7 @@ REFUSED = {
     "GRU … c_h … (4,) … hidden is 5": gru_with(c_h=W(4), reset="after"),
 }
 
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_constructors_refuse_in_one_line(words, unhooked):
-    with refused(words):
-        REFUSED[words]()
+test_constructors_refuse_in_one_line = every_refusal(REFUSED)
 
 
 def test_misspelt_weights_are_refused(unhooked):

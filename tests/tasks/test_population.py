@@ -5,7 +5,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import every_refusal
 from task_cases import KEY, draw, losses_of
 from teachers import attention, random_gated, random_side
 
@@ -250,8 +250,4 @@ REFUSED = {
     "(72, 1) … [72, 2]": lambda: population(TeacherStudent(HEAD, 3)).loss(np.ones((78, 1))),
 }
 
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_bad_input_is_refused_in_one_line(words, unhooked):
-    with refused(words):
-        REFUSED[words]()
+test_bad_input_is_refused_in_one_line = every_refusal(REFUSED)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import every_refusal
 from task_cases import KEY
 from teachers import attention
 
@@ -78,11 +78,7 @@ REFUSED = {
     "mirrored is 'yes'": lambda: InContextRegression(mirrored="yes"),
 }
 
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_bad_input_is_refused_in_one_line(words, unhooked):
-    with refused(words):
-        REFUSED[words]()
+test_bad_input_is_refused_in_one_line = every_refusal(REFUSED)
 
 
 def test_misspelt_settings_are_refused(unhooked):
