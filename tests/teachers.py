@@ -1,6 +1,7 @@
 """Random sources for the tests: sizes, ranks and overlaps as asked for, in float64."""
 
 import numpy as np
+from hypothesis import strategies as st
 
 import underhood as uh
 
@@ -35,6 +36,15 @@ def overlapping(d: int, rank_v: int, rank_m: int, k: int, seed: int = 0) -> uh.L
     M = B @ rng.normal(size=(rank_m, d))
     W_K = np.linalg.qr(rng.normal(size=(d, d)))[0]
     return uh.LinearAttention(W_V, W_K, W_K @ M)
+
+
+@st.composite
+def overlaps(draw: st.DrawFn, largest: int, least_rank: int) -> tuple[int, int, int, int, int]:
+    """Arguments of `overlapping`: every overlap that the ranks allow."""
+    d = draw(st.integers(1, largest))
+    rank_v, rank_m = draw(st.integers(least_rank, d)), draw(st.integers(least_rank, d))
+    k = draw(st.integers(max(0, rank_v + rank_m - d), min(rank_v, rank_m)))
+    return d, rank_v, rank_m, k, draw(st.integers(0, 10**6))
 
 
 def gated_rnn(d: int, seed: int = 0, hidden: int = 12, gated: int = 10) -> uh.GatedRNN:

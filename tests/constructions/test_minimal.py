@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-from teachers import attention, overlapping
+from hypothesis import given, settings
+from teachers import attention, overlapping, overlaps
 
 import underhood as uh
 from underhood.constructions.sources.reference import reference
@@ -14,15 +14,7 @@ def kinds(built: uh.Construction) -> tuple[int, int]:
     return names.count("memory"), names.count("query")
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[int, int, int, int, int]:
-    d = draw(st.integers(1, 9))
-    rank_v, rank_m = draw(st.integers(0, d)), draw(st.integers(0, d))
-    k = draw(st.integers(max(0, rank_v + rank_m - d), min(rank_v, rank_m)))
-    return d, rank_v, rank_m, k, draw(st.integers(0, 10**6))
-
-
-@given(cases())
+@given(overlaps(9, 0))
 @settings(max_examples=200)
 def test_sizes_are_the_formulas(case: tuple[int, int, int, int, int]) -> None:
     d, rank_v, rank_m, k, seed = case

@@ -30,13 +30,13 @@ def random_form(rng, d, n, d_out, decays):
     return QuadraticForm(d, reads, rng.choice(decays, size=n), kernels + kernels.swapaxes(1, 2))
 
 
-forms = {
-    "d": st.integers(1, 4),
-    "n": st.integers(0, 6),
-    "d_out": st.integers(1, 3),
-    "decays": st.sampled_from([(1.0,), (0.0, 1.0), (0.0, 0.4, 0.9, 1.0)]),
-    "seed": st.integers(0, 2**16),
-}
+@st.composite
+def drawn_forms(draw, least=0, most=6):
+    """A random form of a random size, and the generator that it came from."""
+    d, d_out = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    decays = draw(st.sampled_from([(1.0,), (0.0, 1.0), (0.0, 0.4, 0.9, 1.0)]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    return random_form(rng, d, draw(st.integers(least, most)), d_out, decays), rng
 
 
 def added(form, more):
@@ -119,11 +119,10 @@ def test_functions_that_cancel_have_size_zero(seed):
 
 
 @settings(max_examples=25)
-@given(**forms)
-def test_degrees_sum_up_and_scale_as_they_should(d, n, d_out, decays, seed):
-    rng = np.random.default_rng(seed)
-    form = random_form(rng, d, n, d_out, decays)
-    xs = rng.normal(size=(3, 5, d))
+@given(drawn_forms())
+def test_degrees_sum_up_and_scale_as_they_should(drawn):
+    form, rng = drawn
+    xs = rng.normal(size=(3, 5, form.d_in))
     parts = list(by_degree(form).values())
     assert len(parts) == 5
     assert_same(sum(part(xs) for part in parts), form(xs))
@@ -136,12 +135,11 @@ def test_degrees_sum_up_and_scale_as_they_should(d, n, d_out, decays, seed):
 
 
 @settings(max_examples=25)
-@given(**forms)
-def test_pairs_of_groups_sum_up(d, n, d_out, decays, seed):
-    rng = np.random.default_rng(seed)
-    form = random_form(rng, d, n, d_out, decays)
-    xs = rng.normal(size=(3, 5, d))
-    groups = rng.integers(0, 3, n)
+@given(drawn_forms())
+def test_pairs_of_groups_sum_up(drawn):
+    form, rng = drawn
+    xs = rng.normal(size=(3, 5, form.d_in))
+    groups = rng.integers(0, 3, form.neurons)
     pairs = [(a, b) for a in range(3) for b in range(a, 3)]
     parts = [between(form, groups == a, groups == b) for a, b in pairs]
     assert_same(sum(part(xs) for part in parts), form(xs))
@@ -152,23 +150,21 @@ def test_pairs_of_groups_sum_up(d, n, d_out, decays, seed):
 
 
 @settings(max_examples=25)
-@given(**forms, more=st.integers(0, 40))
-def test_gathered_neurons_compute_the_same(d, n, d_out, decays, seed, more):
-    rng = np.random.default_rng(seed)
-    form = random_form(rng, d, n + more, d_out, decays)
+@given(drawn_forms(most=46))
+def test_gathered_neurons_compute_the_same(drawn):
+    form, rng = drawn
     few = form.gathered()
-    xs = rng.normal(size=(3, 5, d))
+    xs = rng.normal(size=(3, 5, form.d_in))
     assert_same(few(xs), form(xs))
     assert few.neurons <= min(form.neurons, len(decay_groups(form.decay)[0]) * few.reads.shape[1])
     assert_same(few.kernels, few.kernels.swapaxes(1, 2))
 
 
 @settings(max_examples=15)
-@given(**forms)
-def test_forms_and_networks_turn_into_each_other(d, n, d_out, decays, seed):
-    rng = np.random.default_rng(seed)
-    form = random_form(rng, d, max(n, 1), d_out, decays)
-    xs = rng.normal(size=(3, 5, d))
+@given(drawn_forms(least=1))
+def test_forms_and_networks_turn_into_each_other(drawn):
+    form, rng = drawn
+    xs = rng.normal(size=(3, 5, form.d_in))
     assert_same(quadratic_form(network(form))(xs), form(xs), 1e-10)
 
 

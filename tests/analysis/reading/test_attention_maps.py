@@ -61,6 +61,10 @@ def test_maps_of_random_layers_with_gates_at_their_ends(kind, time, heads, d_k, 
             if hasattr(layer, name):
                 full = jnp.full_like(getattr(layer, name), GATES[name][end])
                 layer = eqx.tree_at(lambda layer, name=name: getattr(layer, name), layer, full)
+    assert_maps_stream(layer, time, seed)
+
+
+def assert_maps_stream(layer, time, seed):
     xs = jax.random.normal(jax.random.key(seed + 1), (time, 2))
     mapped = uh.attention_map(layer, xs)
     assert np.all(np.isfinite(mapped.maps))
@@ -97,11 +101,7 @@ def test_maps_per_channel_with_gates_at_their_ends(kind, time, size, end, seed):
         weights = getattr(layer, field)
         full = weights * ends[end] if kind is uh.MinGRU else jnp.full_like(weights, ends[end])
         layer = eqx.tree_at(lambda layer: getattr(layer, field), layer, full)
-    xs = jax.random.normal(jax.random.key(seed + 1), (time, 2))
-    mapped = uh.attention_map(layer, xs)
-    assert np.all(np.isfinite(mapped.maps))
-    streamed = eqx.filter_jit(uh.stream)(layer, xs)
-    assert np.max(np.abs(mapped.outputs - streamed)) < 1e-12 * max(1, np.max(np.abs(streamed)))
+    assert_maps_stream(layer, time, seed)
 
 
 def test_the_maps_are_the_published_formulas():
