@@ -184,6 +184,19 @@ def test_init_depends_on_its_key_alone(name):
     assert fixed == set(NOT_RANDOM.get(name, []))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        (HEADED | {"d_w": 3}, "GLA.init.. got an unexpected keyword argument 'd_w'"),
+        (HEADED | {"width": 3}, "GLA.init.. got an unexpected keyword argument 'width'"),
+        ({"d_in": 3, "heads": 2, "d_k": 4}, "GLA.init.. is missing the keyword argument 'd_out'"),
+    ],
+)
+def test_sizes_are_checked_as_arguments_are(sizes, words):
+    with pytest.raises(TypeError, match=words):
+        uh.GLA.init(**sizes, key=jax.random.key(0))
+
+
 def test_every_public_layer_is_in_the_tables():
     offered = (getattr(uh, name) for name in uh.__all__)
     kinds = {kind for kind in offered if isinstance(kind, type) and issubclass(kind, uh.Layer)}

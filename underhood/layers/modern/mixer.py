@@ -85,10 +85,15 @@ class HeadSizes(TypedDict):
     """The sizes that `init` of every layer with heads takes."""
 
     d_in: int
+    """Numbers per input token."""
     d_out: int
+    """Numbers per output."""
     heads: int
+    """Memories side by side."""
     d_k: int
+    """Numbers per key and query of a head."""
     d_v: int
+    """Numbers per value of a head."""
 
 
 # A number or an array fills a field; a function makes it from the field's shape.
