@@ -76,6 +76,25 @@ def random_gated(rng, d: int, n: int, m: int, d_out: int, decays) -> uh.GatedRNN
     )
 
 
+def network_sizes(d: int, n: int, m: int):
+    """Arguments of `random_network`, up to these sizes."""
+    return st.fixed_dictionaries(
+        {
+            **{"d": st.integers(1, d), "n": st.integers(0, n), "m": st.integers(0, m)},
+            **{"d_out": st.integers(1, 3), "side": st.booleans(), "seed": st.integers(0, 2**16)},
+            "decays": st.sampled_from([(1.0,), (0.0,), (0.0, 1.0), (0.0, 0.3, 0.3, 0.9, 1.0)]),
+        }
+    )
+
+
+def random_network(d, n, m, d_out, decays, side, seed):
+    """A random gated or side-gated RNN, and the generator that it came from."""
+    rng = np.random.default_rng(seed)
+    if side:
+        return random_side(rng, d, n, d_out, decays), rng
+    return random_gated(rng, d, n, m, d_out, decays), rng
+
+
 def random_side(rng, d: int, n: int, d_out: int, decays) -> uh.SideGatedRNN:
     """Entries N(0, 1), decays drawn from a few."""
     return uh.SideGatedRNN(

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 from scrambles import permuted, rescaled, scrambled, swapped_branches
-from teachers import random_gated, random_side
+from teachers import network_sizes, random_gated, random_network
 
 import underhood as uh
 from underhood.analysis.forms.polynomials import moment_form
@@ -22,21 +22,10 @@ def assert_close(result, expected, tolerance=1e-11):
 
 
 @settings(max_examples=25)
-@given(
-    d=st.integers(1, 4),
-    n=st.integers(0, 6),
-    m=st.integers(0, 5),
-    d_out=st.integers(1, 3),
-    decays=st.sampled_from([(1.0,), (0.0,), (0.0, 1.0), (0.0, 0.3, 0.3, 0.9, 1.0)]),
-    side=st.booleans(),
-    seed=st.integers(0, 2**16),
-)
-def test_the_form_is_the_network_on_all_sequences(d, n, m, d_out, decays, side, seed):
-    rng = np.random.default_rng(seed)
-    rnn = (
-        random_side(rng, d, n, d_out, decays) if side else random_gated(rng, d, n, m, d_out, decays)
-    )
-    xs = rng.normal(size=(5, d))
+@given(network_sizes(d=4, n=6, m=5))
+def test_the_form_is_the_network_on_all_sequences(sizes):
+    rnn, rng = random_network(**sizes)
+    xs = rng.normal(size=(5, rnn.d_in))
     state, expected = rnn.initial_state(), []
     for x in xs:
         state, y = rnn.step(state, jnp.asarray(x))

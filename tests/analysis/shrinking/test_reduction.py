@@ -21,7 +21,16 @@ from scrambles import (
     weights,
     with_gates,
 )
-from teachers import attention, gated_rnn, overlapping, overlaps, random_gated, random_side
+from teachers import (
+    attention,
+    gated_rnn,
+    network_sizes,
+    overlapping,
+    overlaps,
+    random_gated,
+    random_network,
+    random_side,
+)
 
 import underhood as uh
 
@@ -121,18 +130,9 @@ def test_ranks_of_zero_and_what_cancels_to_zero_leave_nothing():
 
 
 @settings(max_examples=25)
-@given(
-    d=st.integers(1, 3),
-    n=st.integers(0, 8),
-    m=st.integers(0, 8),
-    d_out=st.integers(1, 3),
-    decays=st.sampled_from([(1.0,), (0.0,), (0.0, 1.0), (0.0, 0.3, 0.9, 1.0)]),
-    side=st.booleans(),
-    seed=st.integers(0, 2**16),
-)
-def test_the_function_stays_with_no_more_neurons(d, n, m, d_out, decays, side, seed):
-    rng = np.random.default_rng(seed)
-    rnn = random_side(rng, d, n, 3, decays) if side else random_gated(rng, d, n, m, d_out, decays)
+@given(network_sizes(d=3, n=8, m=8))
+def test_the_function_stays_with_no_more_neurons(arguments):
+    rnn, _ = random_network(**arguments)
     reduced = uh.reduce(rnn)
     assert 0 <= reduced.change <= 1e-8
     assert relative_change(rnn, reduced.model) < 1e-10
