@@ -74,21 +74,25 @@ def reasons_against_deltanet(plan: Blueprint) -> list[str]:
     return ["DeltaNet has no decay; gated_deltanet has."] if fades else []
 
 
+def no_convolution(slices: Slices, *, keys: str, values: str) -> dict[str, np.ndarray]:
+    """Return the kernels of signals as large as keys and as values, by the signals' letters."""
+    heads, d_k, d_v = len(slices), slices.K.shape[1], slices.V.shape[1]
+    kernels = {f"conv_{name}": current_only(4, heads, d_k) for name in keys}
+    return kernels | {f"conv_{name}": current_only(4, heads, d_v) for name in values}
+
+
 def mamba2(
     slices: Slices, *, values: float, keys: float, gain: float, normed: bool = True
 ) -> Mamba2:
     """Return a mixer with signals of these sizes and the readout divided by `gain`."""
     heads, d_v, _ = slices.V.shape
-    d_k = slices.K.shape[1]
     return zero_but(
         Mamba2,
         W_z=slices.gates(),
         W_x=values * slices.V,
         W_B=keys * slices.K,
         W_C=keys * slices.Q,
-        conv_x=current_only(4, heads, d_v),
-        conv_B=current_only(4, heads, d_k),
-        conv_C=current_only(4, heads, d_k),
+        **no_convolution(slices, keys="BC", values="x"),
         dt_bias=np.full(heads, UNIT_STEP),
         A_log=log_rate(slices.decay),
         norm=np.ones((heads, d_v)) if normed else None,
@@ -130,19 +134,15 @@ def delta_network(
     slices, order, silus = silu_slices(plan)
     limit = small_signal(plan, order)
     epsilon = limit.epsilon
-    heads, d_v, _ = slices.V.shape
-    d_k = slices.K.shape[1]
     gain = silus * gate / math.sqrt(eps)
-    left = gain * epsilon**3 / UNIT_EPS / math.sqrt(d_k) / 2
+    left = gain * epsilon**3 / UNIT_EPS / math.sqrt(slices.K.shape[1]) / 2
     layer = zero_but(
         kind,
         W_q=epsilon * slices.Q,
         W_k=epsilon * slices.K,
         W_v=epsilon * slices.V,
-        conv_q=current_only(4, heads, d_k),
-        conv_k=current_only(4, heads, d_k),
-        conv_v=current_only(4, heads, d_v),
-        norm=np.ones(d_v),
+        **no_convolution(slices, keys="qk", values="v"),
+        norm=np.ones(slices.V.shape[1]),
         W_out=slices.out / left,
         eps=eps,
         **further(slices),
