@@ -211,8 +211,15 @@ def compare_sizes(teachers: int) -> None:
             flush=True,
         )
     fits = [row["fit"] for row in fit_teachers(13, min(teachers, 4))]
-    said = f"13 neurons: found {sum(fitted.success for fitted in fits)} of {len(fits)}"
-    print(f"{said}; {fits[0].message}", flush=True)
+    print(f"13 neurons: {successes(fits)}; {fits[0].message}", flush=True)
+
+
+def longest_of(rows: list) -> str:
+    return f"longest {max(column(rows, 's')):.1f} s, {max(column(rows, 'cpu')):.1f} s CPU"
+
+
+def successes(fits: list) -> str:
+    return f"found {sum(fitted.success for fitted in fits)} of {len(fits)}"
 
 
 def reach_rounding(teachers: int) -> None:
@@ -221,8 +228,7 @@ def reach_rounding(teachers: int) -> None:
     losses = np.array([row["fit"].loss for row in rows])
     print(
         f"14 neurons, tolerance 1e-21: loss below 1e-20 on {sum(losses < 1e-20)} of {teachers}, "
-        f"largest {losses.max():.1e}; longest {max(column(rows, 's')):.1f} s, "
-        f"{max(column(rows, 'cpu')):.1f} s CPU",
+        f"largest {losses.max():.1e}; {longest_of(rows)}",
         flush=True,
     )
 
@@ -233,12 +239,8 @@ def go_wider(teachers: int) -> None:
         for neurons in (d * (d + 3) // 2, d * (d + 3)):
             rows = fit_teachers(neurons, min(teachers, 3), d=d)
             fits = [row["fit"] for row in rows]
-            print(
-                f"d = {d}, {neurons} neurons: found {sum(fitted.success for fitted in fits)} of "
-                f"{len(fits)}, longest {max(column(rows, 's')):.1f} s, "
-                f"{max(column(rows, 'cpu')):.1f} s CPU",
-                flush=True,
-            )
+            said = f"{successes(fits)}, {longest_of(rows)}"
+            print(f"d = {d}, {neurons} neurons: {said}", flush=True)
 
 
 def regress(teachers: int) -> None:
