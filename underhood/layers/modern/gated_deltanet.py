@@ -68,7 +68,10 @@ class DeltaNet(DeltaRule):
 
     @classmethod
     def init(cls, *, key: PRNGKeyArray, width: int = 4, **sizes: Unpack[HeadSizes]) -> "DeltaNet":
-        """Draw matrices from N(0, 1/fan-in)."""
+        """Draw matrices from N(0, 1/fan-in).
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         return cls(**random_fields(cls, key, {"norm": 1.0}, width=width, **sizes), eps=1e-5)
 
     def decay(self, xs: Float[Array, "time d_in"]) -> Float[Array, "time heads d_k"]:
@@ -89,7 +92,10 @@ class GatedDeltaNet(DeltaRule):
     def init(
         cls, *, key: PRNGKeyArray, width: int = 4, **sizes: Unpack[HeadSizes]
     ) -> "GatedDeltaNet":
-        """Draw matrices from N(0, 1/fan-in); decays as in Mamba-2."""
+        """Draw matrices from N(0, 1/fan-in); decays as in Mamba-2.
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         key, given = random_decays(key)
         return cls(**random_fields(cls, key, given | {"norm": 1.0}, width=width, **sizes), eps=1e-6)
 
@@ -118,7 +124,10 @@ class KDA(DeltaRule):
     def init(
         cls, *, key: PRNGKeyArray, rank: int = 1, width: int = 4, **sizes: Unpack[HeadSizes]
     ) -> "KDA":
-        """Draw matrices from N(0, 1/fan-in); decays as in Mamba-2."""
+        """Draw matrices from N(0, 1/fan-in); decays as in Mamba-2.
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         key, given = random_decays(key)
         weights = random_fields(cls, key, given | {"norm": 1.0}, width=width, rank=rank, **sizes)
         return cls(**weights, eps=1e-5)

@@ -46,7 +46,10 @@ class GLA(Mixer):
 
     @classmethod
     def init(cls, *, key: PRNGKeyArray, rank: int = 16, **sizes: Unpack[HeadSizes]) -> "GLA":
-        """Draw matrices from N(0, 1/fan-in); biases are zero."""
+        """Draw matrices from N(0, 1/fan-in); biases are zero.
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         return cls(**random_fields(cls, key, {"norm": 1.0, "b_a": 0.0}, rank=rank, **sizes))
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:
@@ -76,7 +79,10 @@ class RetNet(Mixer):
 
     @classmethod
     def init(cls, *, key: PRNGKeyArray, **sizes: Unpack[HeadSizes]) -> "RetNet":
-        """Draw matrices from N(0, 1/fan-in)."""
+        """Draw matrices from N(0, 1/fan-in).
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         return cls(**random_fields(cls, key, {"norm": 1.0}, **sizes))
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:
@@ -114,7 +120,10 @@ class Lightning(Mixer):
     def init(
         cls, *, key: PRNGKeyArray, index: int = 79, depth: int = 80, **sizes: Unpack[HeadSizes]
     ) -> "Lightning":
-        """Draw matrices from N(0, 1/fan-in)."""
+        """Draw matrices from N(0, 1/fan-in).
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         weights = random_fields(cls, key, {"norm": 1.0}, **sizes)
         return cls(**weights, index=index, depth=depth)
 
@@ -147,7 +156,10 @@ class HGRN2(Mixer):
 
     @classmethod
     def init(cls, *, key: PRNGKeyArray, **sizes: Unpack[HeadSizes]) -> "HGRN2":
-        """Draw matrices from N(0, 1/fan-in)."""
+        """Draw matrices from N(0, 1/fan-in).
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         return cls(**random_fields(cls, key, {"norm": 1.0}, **sizes))
 
     def signals(self, xs: Float[Array, "time d_in"]) -> Signals:

@@ -60,7 +60,10 @@ class Mamba2(Mixer):
     def init(
         cls, *, key: PRNGKeyArray, width: int = 4, normed: bool = True, **sizes: Unpack[HeadSizes]
     ) -> "Mamba2":
-        """Draw matrices from N(0, 1/fan-in); Δ and A as in the reference implementation."""
+        """Draw matrices from N(0, 1/fan-in); Δ and A as in the reference implementation.
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         key, given = random_decays(key)
         given |= {"b_x": 0.0, "b_B": 0.0, "b_C": 0.0, "D": 1.0, "norm": 1.0}
         weights = random_fields(cls, key, given, width=width, **sizes)

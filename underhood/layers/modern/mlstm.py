@@ -61,7 +61,10 @@ class MLSTM(ModernLayer):
 
     @classmethod
     def init(cls, *, key: PRNGKeyArray, **sizes: Unpack[HeadSizes]) -> "MLSTM":
-        """Draw matrices from N(0, 1/fan-in); b_i = −10 and b_f from 3 to 6, as xLSTM 7B has."""
+        """Draw matrices from N(0, 1/fan-in); b_i = −10 and b_f from 3 to 6, as xLSTM 7B has.
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         given: dict[str, Given] = {"b_i": -10.0, "norm": 1.0}
         given["b_f"] = partial(jnp.linspace, 3.0, 6.0)
         return cls(**random_fields(cls, key, given, **sizes))

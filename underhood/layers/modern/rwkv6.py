@@ -49,7 +49,10 @@ class RWKV6(Mixer):
 
     @classmethod
     def init(cls, *, key: PRNGKeyArray, rank: int = 16, **sizes: Unpack[HeadSizes]) -> "RWKV6":
-        """Draw matrices from N(0, 1/fan-in); μ = ½, and decays spread over (0.37, 0.998)."""
+        """Draw matrices from N(0, 1/fan-in); μ = ½, and decays spread over (0.37, 0.998).
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         given: dict[str, Given] = {"norm": 1.0, "b_norm": 0.0}
         given |= {f"mu_{name}": 0.5 for name in "rkvwg"}
         given["w_0"] = lambda heads, d_k: jnp.linspace(-6.0, 0.0, d_k)

@@ -62,7 +62,10 @@ class RWKV7(Mixer):
 
     @classmethod
     def init(cls, *, key: PRNGKeyArray, rank: int = 16, **sizes: Unpack[HeadSizes]) -> "RWKV7":
-        """Draw matrices from N(0, 1/fan-in); μ = ½, biases zero, and k_k = 0.85, k_a = 1."""
+        """Draw matrices from N(0, 1/fan-in); μ = ½, biases zero, and k_k = 0.85, k_a = 1.
+
+        sizes  d_in, d_out, heads, d_k, d_v
+        """
         given = {f"mu_{name}": 0.5 for name in "rwkvag"} | {"norm": 1.0, "b_norm": 0.0}
         given |= {"k_k": 0.85, "k_a": 1.0, "w_0": 0.0, "a_0": 0.0, "r_k": 0.0}
         return cls(**random_fields(cls, key, given, rank=rank, **sizes))
