@@ -53,28 +53,28 @@ def naive_tables(form, time):
     )
 
 
-def whole(form, time):
-    """All tables at once: [d_out, time, time, entries, entries]."""
-    outputs = []
-    for tables in lag_tables(form, time):
-        parts = list(tables)
-        assert [lag for lag, _ in parts] == np.cumsum(
-            [0, *(len(t) for _, t in parts[:-1])]
-        ).tolist()
-        outputs.append(np.concatenate([table for _, table in parts]).swapaxes(1, 2))
-    return np.array(outputs)
-
-
 @settings(max_examples=40, deadline=None)
 @given(**CASES, part=st.sampled_from([1, 400, 10**6]))
-def test_tables_over_lags_are_products_of_the_definition(time, part, **case):
-    rnn = network(**case)
+def test_tables_over_lags_are_products_of_the_definition(time, part, d, **case):
+    rnn = network(d=d, **case)
     form = quadratic_form(rnn)
     expected = naive_tables(form, time)
     scale = max(float(np.max(np.abs(expected))), 1.0)
-    with mock.patch.object(module, "PART_NUMBERS", part):
-        for tables in (whole(form, time), whole(response_form(rnn, time), time)):
-            np.testing.assert_allclose(tables, expected, rtol=0, atol=1e-13 * scale)
+    entries = form.reads.shape[1]
+    v, spread = np.random.default_rng(case["seed"]).normal(size=(2, entries))
+    later = np.tri(time, k=-1)[:, :, None, None]
+    for held in (form, response_form(rnn, time)):
+        for tables, G in zip(lag_tables(held, time), expected, strict=True):
+            same = G[np.arange(time), np.arange(time)]
+            scaled = spread[:, None] * np.swapaxes(G, 0, 1) * spread
+            with mock.patch.object(module, "PART_NUMBERS", part):
+                squares = tables.squares_of_pairs(spread)
+            for values, naive, power in (
+                (tables.of_one_token(), same, 1),
+                (tables.reads_of(v), np.einsum("e,pkef->pkf", v, G), 1),
+                (squares, np.sum(later * scaled**2, axis=(1, 2, 3)), 2),
+            ):
+                np.testing.assert_allclose(values, naive, rtol=0, atol=1e-12 * scale**power)
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,4 +1,4 @@
-"""Functions of `time` tokens as tables over pairs of lags, a few lags at a time.
+"""Functions of `time` tokens as tables over pairs of lags, kept as their factors.
 
     y_o(t) = Σ_{k,k'<t} v(z_{t−k})ᵀ G_o(k,k') v(z_{t−k'})
 
@@ -21,7 +21,7 @@ from underhood.analysis.forms.quadratic import QuadraticForm, finite_weights, in
 from underhood.common.linear_algebra import upper
 from underhood.layers import GatedRNN, SideGatedRNN
 
-# Tables are made in parts of about this many numbers.
+# Products of factors are made in parts of about this many numbers.
 PART_NUMBERS = 4_000_000
 
 
@@ -77,13 +77,62 @@ def responses(reads: np.ndarray, decay: np.ndarray, time: int) -> np.ndarray:
     return (decay[:, None] ** np.arange(time))[:, :, None] * reads[:, None]
 
 
-def lag_tables(
-    form: QuadraticForm | ResponseForm, time: int
-) -> Iterator[Iterator[tuple[int, np.ndarray]]]:
-    """Yield the tables of each output, a few lags k at a time.
+@dataclass(frozen=True)
+class LagTables:
+    """G(k, k') = Σ_i left_i(k) right_i(k')ᵀ of one output.
 
-    They come as the first of these lags and G(k, k') [lags, entries, time, entries] for all k'.
+    left, right  [parts, time, entries]
     """
+
+    left: np.ndarray
+    right: np.ndarray
+
+    def of_one_token(self) -> np.ndarray:
+        """Return G(k, k) [time, entries, entries]."""
+        left, right = (held.swapaxes(0, 1) for held in (self.left, self.right))
+        return left.swapaxes(1, 2) @ right
+
+    def of_degree(self, total: int, degrees: np.ndarray) -> "LagTables":
+        """Return the tables of the pairs of entries whose degrees have this sum."""
+        pairs = [(degrees == low, degrees == total - low) for low in range(3)]
+        left = np.concatenate([self.left * first for first, _ in pairs])
+        return LagTables(left, np.concatenate([self.right * second for _, second in pairs]))
+
+    def reads_of(self, v: np.ndarray) -> np.ndarray:
+        """Return vᵀG(k', k) for k' and k [time, time, entries]; it is G(k, k') v."""
+        return np.tensordot((self.right @ v).T, self.left, axes=1)
+
+    def squares_of_pairs(self, spread: np.ndarray) -> np.ndarray:
+        """Return Σ_{k<k'} |σG(k, k')σ|² for every k' [time]; `spread` is σ."""
+        left, right = (triangles(spread * held) for held in (self.left, self.right))
+        time, rows, parts = left.shape
+        second = right.transpose(2, 0, 1).reshape(parts, time * rows)
+        total = np.zeros(time)
+        lags = max(PART_NUMBERS // max(rows * rows * time, 1), 1)
+        for start in range(0, time, lags):
+            first = left[start : start + lags]
+            table = first.reshape(len(first) * rows, parts) @ second
+            table = table.reshape(len(first), rows, time, rows)
+            squares = np.einsum("kepf,kepf->kp", table, table)
+            later = np.arange(start, start + len(first))[:, None] < np.arange(time)
+            total += np.sum(np.where(later, squares, 0.0), axis=0)
+        return total
+
+
+def triangles(held: np.ndarray) -> np.ndarray:
+    """Return for every lag a matrix R(k) with the norms of held(k)ᵀ: [time, rows, parts].
+
+    |L(k)ᵀ R(k')| is the same for the triangular factors of both, which have no more rows than there
+    are parts. A token of 32 inputs has 561 entries.
+    """
+    columns = held.transpose(1, 2, 0)
+    if not 0 < len(held) < held.shape[2]:
+        return columns
+    return np.asarray(np.linalg.qr(columns, mode="r"))
+
+
+def lag_tables(form: QuadraticForm | ResponseForm, time: int) -> Iterator[LagTables]:
+    """Yield the tables of each output."""
     if isinstance(form, ResponseForm):
         m, x = form.m[:, :time], form.x[:, :time]
         for row in form.D:
@@ -91,19 +140,8 @@ def lag_tables(
             read = row[used, None, None]
             # ½(Σ_j D_j m_j x_jᵀ + Σ_j D_j x_j m_jᵀ) in one product.
             left = np.concatenate([read * m[used], read * x[used]])
-            yield products_of_lags(left, np.concatenate([x[used], m[used]]) / 2)
+            yield LagTables(left, np.concatenate([x[used], m[used]]) / 2)
         return
     held = responses(form.reads, form.decay, time)
     for kernel in form.kernels:
-        yield products_of_lags(held, np.tensordot(kernel, held, axes=1))
-
-
-def products_of_lags(left: np.ndarray, right: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield Σ_i left_i(k) right_i(k')ᵀ for some lags k at a time and all k'."""
-    many, time, entries = left.shape
-    first, second = (held.reshape(many, time * entries) for held in (left, right))
-    lags = max(PART_NUMBERS // (entries * entries * time), 1)
-    for start in range(0, time, lags):
-        some = first[:, start * entries : (start + lags) * entries]
-        table = some.T @ second
-        yield start, table.reshape(-1, entries, time, entries)
+        yield LagTables(held, np.tensordot(kernel, held, axes=1))

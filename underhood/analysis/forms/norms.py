@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from underhood.analysis.forms.lag_tables import ResponseForm, lag_tables
+from underhood.analysis.forms.lag_tables import LagTables, ResponseForm, lag_tables
 from underhood.analysis.forms.monomials import monomials
 from underhood.analysis.forms.quadratic import QuadraticForm, entry_degrees
 from underhood.analysis.forms.tables import TableForm
@@ -52,10 +52,7 @@ def second_moments(form: MeasuredForm, time: int = TIME) -> np.ndarray:
         return np.reshape(list(outputs), (form.d_out, time))
     moments = np.zeros((form.d_out, time))
     for row, tables in zip(moments, lag_tables(used_neurons(form), time), strict=True):
-        sums = LagSums(form.d_in, time)
-        for lag, table in tables:
-            sums.add(lag, table)
-        row[:] = sums.moments()
+        row[:] = lag_moments(tables, form.d_in)
     return moments
 
 
@@ -67,53 +64,29 @@ def used_neurons(form: QuadraticForm | ResponseForm) -> QuadraticForm | Response
     return form.keep(read & np.any(form.reads != 0, axis=1)).gathered(equal=0.0)
 
 
-class LagSums:
-    """E[y(t)²] of one output, from its tables G(k, k') as they come (`lag_tables.py`).
-
-    same   [time, entries, entries]: G(k,k)
-    means  [time, time, entries]: μᵀG(k',k), for k' and k
-    pairs  [time]: Σ_{k<k'} |σG(k,k')σ|² for each k'
-    """
-
-    def __init__(self, d_in: int, time: int):
-        self.d_in = d_in
-        self.mean, self.spread = entry_moments(d_in)
-        self.same = np.zeros((time, len(self.mean), len(self.mean)))
-        self.means = np.zeros((time, time, len(self.mean)))
-        self.pairs = np.zeros(time)
-
-    def add(self, lag: int, table: np.ndarray) -> None:
-        """Take in G(k, k') [lags, entries, time, entries] for lags k from `lag` on and all k'."""
-        lags = np.arange(lag, lag + len(table))
-        self.same[lags] = table[np.arange(len(table)), :, lags]
-        # G(k',k) is the transpose of G(k,k').
-        self.means[:, lags] = np.moveaxis(table @ self.mean, 2, 0)
-        scaled = table * self.spread[:, None, None] * self.spread
-        squares = np.einsum("kepf,kepf->kp", scaled, scaled)
-        later = lags[:, None] < np.arange(len(self.pairs))
-        self.pairs += np.sum(np.where(later, squares, 0.0), axis=0)
-
-    def moments(self) -> np.ndarray:
-        """Return the sum in the head of this file for the tokens 1 … time."""
-        time, known = len(self.pairs), monomials(self.d_in)
-        varying = entry_degrees(self.d_in) > 0
-        low, high = known.quadratic[varying], np.ones(len(known.powers), bool)
-        high[low] = high[0] = False
-        # w = v − μ: what is read of the constant changes by μ.
-        centred = self.same.copy()
-        centred[:, -1] -= self.mean @ centred
-        centred[:, :, -1] -= centred @ self.mean
-        quartic = known.to_hermite(known.collect(centred))
-        # aᵀKΛ^kQ [t, k, entries]: the mean of the state meets the token k steps ago.
-        met = np.cumsum(self.means, axis=0)
-        linear = 2 * met[:, :, varying] * self.spread[varying]
-        happened = np.tril(np.ones((time, time)))
-        means = np.sum(happened * (met @ self.mean), axis=1) + happened @ quartic[:, 0]
-        # Sums of squares throughout, so that no rounding makes a variance negative.
-        variances = np.sum(quartic[:, high] ** 2, axis=1)
-        variances = variances + np.sum((linear + quartic[:, low]) ** 2, axis=2)
-        one_token = np.sum(variances * happened, axis=1)
-        return np.asarray(means**2 + one_token + 4 * np.cumsum(self.pairs))
+def lag_moments(tables: LagTables, d_in: int) -> np.ndarray:
+    """Return the sum in the head of this file for the tokens 1 … time of one output."""
+    mean, spread = entry_moments(d_in)
+    known, varying = monomials(d_in), entry_degrees(d_in) > 0
+    low, high = known.quadratic[varying], np.ones(len(known.powers), bool)
+    high[low] = high[0] = False
+    # w = v − μ: what is read of the constant changes by μ.
+    centred = tables.of_one_token()
+    time = len(centred)
+    centred[:, -1] -= mean @ centred
+    centred[:, :, -1] -= centred @ mean
+    quartic = known.to_hermite(known.collect(centred))
+    # aᵀKΛ^kQ [t, k, entries]: the mean of the state meets the token k steps ago.
+    met = np.cumsum(tables.reads_of(mean), axis=0)
+    linear = 2 * met[:, :, varying] * spread[varying]
+    happened = np.tril(np.ones((time, time)))
+    means = np.sum(happened * (met @ mean), axis=1) + happened @ quartic[:, 0]
+    # Sums of squares throughout, so that no rounding makes a variance negative.
+    variances = np.sum(quartic[:, high] ** 2, axis=1)
+    variances = variances + np.sum((linear + quartic[:, low]) ** 2, axis=2)
+    one_token = np.sum(variances * happened, axis=1)
+    pairs = tables.squares_of_pairs(spread)
+    return np.asarray(means**2 + one_token + 4 * np.cumsum(pairs))
 
 
 def table_moments(decays: np.ndarray, tables: np.ndarray, time: int) -> np.ndarray:
@@ -172,15 +145,11 @@ def degree_sizes(form: QuadraticForm | TableForm, time: int = TIME) -> dict[int,
     """Return the sizes of the parts of degree 0, 1, 2, 3 and 4 in all tokens together."""
     if isinstance(form, TableForm):
         return {degree: size(part, time) for degree, part in form.by_degree().items()}
-    degrees = entry_degrees(form.d_in)
-    both = degrees[:, None, None] + degrees
-    squares = np.zeros(5)
+    degrees, squares = entry_degrees(form.d_in), np.zeros(5)
     for tables in lag_tables(used_neurons(form), time):
-        sums = [LagSums(form.d_in, time) for _ in squares]
-        for lag, table in tables:
-            for degree, part in enumerate(sums):
-                part.add(lag, np.where(both == degree, table, 0.0))
-        squares += [np.sum(part.moments()) for part in sums]
+        for degree in range(5):
+            part = tables.of_degree(degree, degrees)
+            squares[degree] += np.sum(lag_moments(part, form.d_in))
     sizes = np.sqrt(squares / max(form.d_out * time, 1))
     return dict(enumerate(sizes.tolist()))
 
