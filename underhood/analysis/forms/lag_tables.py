@@ -104,18 +104,20 @@ class LagTables:
 
     def squares_of_pairs(self, spread: np.ndarray) -> np.ndarray:
         """Return Σ_{k<k'} |σG(k, k')σ|² for every k' [time]; `spread` is σ."""
-        left, right = (triangles(spread * held) for held in (self.left, self.right))
-        time, rows, parts = left.shape
-        second = right.transpose(2, 0, 1).reshape(parts, time * rows)
-        total = np.zeros(time)
-        lags = max(PART_NUMBERS // max(rows * rows * time, 1), 1)
-        for start in range(0, time, lags):
-            first = left[start : start + lags]
-            table = first.reshape(len(first) * rows, parts) @ second
-            table = table.reshape(len(first), rows, time, rows)
+        total = np.zeros(self.left.shape[1])
+        # k' is at least 1. A side gate reads the current token alone, so half of its parts go.
+        first, second = self.left[:, :-1], self.right[:, 1:]
+        used = np.any(first != 0, axis=(1, 2)) & np.any(second != 0, axis=(1, 2))
+        left, right = (triangles(spread * held[used]) for held in (first, second))
+        lags, rows, parts = left.shape
+        step = max(PART_NUMBERS // max(rows * rows * lags, 1), 1)
+        for start in range(0, lags, step):
+            some, later = left[start : start + step], right[start:]
+            columns = later.transpose(2, 0, 1).reshape(parts, len(later) * rows)
+            table = some.reshape(len(some) * rows, parts) @ columns
+            table = table.reshape(len(some), rows, len(later), rows)
             squares = np.einsum("kepf,kepf->kp", table, table)
-            later = np.arange(start, start + len(first))[:, None] < np.arange(time)
-            total += np.sum(np.where(later, squares, 0.0), axis=0)
+            total[start + 1 :] += np.sum(np.triu(squares), axis=0)
         return total
 
 
