@@ -1,6 +1,7 @@
 """Figures made of curves and points: losses, λ, sizes, architectures, coefficients, errors."""
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -90,7 +91,12 @@ def stages_charts(arrays: Arrays, result: Json) -> Charts:
         if isinstance(paper, int | float):
             level = np.full(len(stages), float(paper))
             series.append(Series(f"{label}, paper", x, level, colour=colour, dashed=True))
-    axes = Axis("stage", names=stages), Axis("value, lower is better", log=True)
+    untrained = sum(stage.startswith("untrained") for stage in stages)
+    names = tuple(stage.split(", ")[-1] for stage in stages)
+    axes = (
+        Axis(f"stage (the last {untrained} are untrained)", names=names),
+        Axis("value, lower is better", log=True),
+    )
     plot = Plot("The paper's four numbers at every stage", *axes, tuple(series))
     return (plot, loss_curves(arrays), spectrum(arrays["decay"]))
 
@@ -230,24 +236,31 @@ def layers_charts(arrays: Arrays, result: Json) -> Charts:
 
 
 def shares_charts(arrays: Arrays, result: Json) -> Charts:
-    """Show identifiability: the share of starts that succeed against neurons beyond theory."""
-    groups: dict[str, list[Json]] = {}
+    """Show identifiability: the share of starts that succeed against neurons beyond theory.
+
+    A colour is a width d and a marker a rank; gradient descent is dashed.
+    """
+    groups: dict[tuple[str, str], list[Json]] = {}
     for row in result["rows"]:
-        groups.setdefault(f"{row['teacher']}, {row['by']}", []).append(row)
-    series = tuple(
-        Series(
-            name,
-            np.array([row["beyond theory"] for row in rows], float),
-            np.array([row["share"] for row in rows], float),
-            mark="both",
-            colour=place % 8,
-            dashed=rows[0]["by"] != "second order",
+        groups.setdefault((row["teacher"], row["by"]), []).append(row)
+    series = []
+    for (teacher, by), rows in groups.items():
+        d, rank = (int(number) for number in re.findall(r"\d+", teacher))
+        second_order = by == "second order"
+        series.append(
+            Series(
+                teacher if second_order else f"{teacher}, {by}",
+                np.array([row["beyond theory"] for row in rows], float),
+                np.array([row["share"] for row in rows], float),
+                mark="both",
+                colour=(d - 1) % 8,
+                shape=(rank - 1) % 9,
+                dashed=not second_order,
+            )
         )
-        for place, (name, rows) in enumerate(groups.items())
-    )
     axes = Axis("neurons beyond the theory's fewest"), Axis("share of starts that find it")
     title = "Starts from random weights that find their teacher"
-    return (Plot(title, *axes, series, (Line("theory", 0.0, True),)),)
+    return (Plot(title, *axes, tuple(series), (Line("theory", 0.0, True),)),)
 
 
 def error_plot(title: str, x: Axis, errors: dict[str, list[float]], limit: float) -> Plot:

@@ -207,7 +207,9 @@ def draw_legends(band: "SubFigure", axes: Sequence["Axes"], plots: list[Plot]) -
             band.legend(handles, labels, loc="outside lower center", frameon=False, ncols=4)
             return
         names, columns = chart.x.names, 2 if max(map(len, labels)) > 24 else 3
-        below = 0.5, -(0.2 if not names else 0.32 if len(names) <= FEW_NAMES else 0.6)
+        # Slanted names reach down by their length.
+        slanted = min(0.2 + 0.016 * max(map(len, names), default=0), 0.6)
+        below = 0.5, -(0.2 if not names else 0.32 if len(names) <= FEW_NAMES else slanted)
         where: Json = {"loc": "upper center", "bbox_to_anchor": below}
         axis.legend(handles, labels, frameon=False, ncols=columns, **where)
 
