@@ -44,19 +44,19 @@ ROWS = (
         "figure3a",
         "Learning needs up to twice as many neurons as the construction",
         "median, neurons",
-        "neurons of the smallest median student",
+        "smallest size whose median student computes it",
     ),
     Row(
         "figure3b",
         "Low-rank teachers need fewer neurons",
-        "median, neurons",
-        "neurons of the smallest median student",
+        "fall, neurons",
+        "size at which the loss falls most",
     ),
     Row(
         "figure3c",
         "In-context regression needs about the construction's size",
-        "median, neurons",
-        "neurons of the smallest median student",
+        "fall, neurons",
+        "size at which the loss falls most",
     ),
     Row(
         "figure4a",
@@ -72,9 +72,9 @@ ROWS = (
     ),
     Row(
         "figure6",
-        "LRU In+Out is the best LRU per parameter",
-        "LRU In+Out < LRU at equal parameters, teacher-student",
-        "loss of LRU over LRU In+Out",
+        "An input gate helps LRUs of one layer and of several",
+        "LRU In+Out < LRU, 2 layers, teacher-student",
+        "loss of LRU over LRU In+Out, two layers",
     ),
     Row(
         "table2",

@@ -48,17 +48,27 @@ NUMBERS = {
         "validation over training loss, regression, gated RNN": (
             "validation over training, gated RNN"
         ),
-        "loss of LRU over LRU In+Out, teacher-student": (
-            "LRU In+Out < LRU at equal parameters, teacher-student"
+        "the same for LRUs of one size, mean over nine sizes": (
+            "closeness to attention and in-context loss, LRUs of one size, mean over 9 sizes"
         ),
-        "loss of In+Out MLP over LRU In+Out, teacher-student": (
-            "LRU In+Out < LRU In+Out MLP at equal parameters, teacher-student"
+        "the same for LSTMs and GRUs": "closeness to attention and in-context loss, LSTMs and GRUs",
+        "loss of LRU over LRU In+Out, one layer, teacher-student": (
+            "LRU In+Out < LRU, 1 layer, teacher-student"
         ),
-        "loss of LRU over LRU In+Out, regression": (
-            "LRU In+Out < LRU at equal parameters, regression"
+        "loss of LRU over LRU In+Out, two layers, teacher-student": (
+            "LRU In+Out < LRU, 2 layers, teacher-student"
         ),
-        "loss of In+Out MLP over LRU In+Out, regression": (
-            "LRU In+Out < LRU In+Out MLP at equal parameters, regression"
+        "loss of LRU over LRU In+Out, best sizes, teacher-student": (
+            "LRU In+Out < LRU, best sizes, teacher-student"
+        ),
+        "loss of In+Out MLP over LRU In+Out, best sizes, teacher-student": (
+            "LRU In+Out < LRU In+Out MLP, best sizes, teacher-student"
+        ),
+        "loss of LRU over LRU In+Out, best sizes, regression": (
+            "LRU In+Out < LRU, best sizes, regression"
+        ),
+        "loss of In+Out MLP over LRU In+Out, best sizes, regression": (
+            "LRU In+Out < LRU In+Out MLP, best sizes, regression"
         ),
     },
     "table2": {
