@@ -22,6 +22,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    # They share the bytecode of the sources too, which Python compares with each source's date.
+    # Without it every process spends one to three seconds compiling the package again.
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        sys.dont_write_bytecode = False
 
 # Before JAX is imported too: XLA reads its options once.
 from compilation import compiled_for_users, set_options, share_contexts
