@@ -22,6 +22,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    # They share the bytecode of the sources too, which Python compares with each source's date.
+    # Without it every process spends one to three seconds compiling the package again.
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        sys.dont_write_bytecode = False
 
 # Before JAX is imported too: XLA reads its options once.
 from compilation import compiled_for_users, set_options, share_contexts
@@ -58,10 +62,27 @@ def remember(function):
     return answer
 
 
+def when_called(apply):
+    """Return the same decorator of checks, which makes a check when it is first called."""
+
+    def applied(typechecker, function):
+        made = []
+
+        def check(*arguments, **options):
+            if not made:
+                made.append(apply(typechecker, function))
+            return made[0](*arguments, **options)
+
+        return check
+
+    return applied
+
+
 # A function inside a function is made anew with every call, and so would be its check, which
-# takes a millisecond. It depends on the signature alone.
+# takes a millisecond. It depends on the signature alone. The package has 2,400 functions, and a
+# process of tests calls some of them.
 _decorator._make_fn_with_signature = remember(_decorator._make_fn_with_signature)
-_decorator._apply_typechecker = remember(_decorator._apply_typechecker)
+_decorator._apply_typechecker = remember(when_called(_decorator._apply_typechecker))
 
 from underhood.training.program_cache import forget_if_many, forget_programs  # noqa: E402
 

@@ -31,17 +31,18 @@ def test_augmented_weights_carry_the_biases_and_decays_are_ones_unless_given() -
     assert BIASED.decays.dtype == np.float64
 
 
+# Functions, because collecting the tests makes no layers.
 LAYERS = {
-    "attention": uh.LinearAttention.init(d_in=3, key=KEY),
-    "gated": uh.GatedRNN.init(d_in=3, hidden=4, gated=2, d_out=2, key=KEY),
-    "gru": uh.GRU.init(d_in=3, hidden=4, key=KEY),
-    "numpy": jax.tree.map(np.asarray, uh.LSTM.init(d_in=3, hidden=4, key=KEY)),
+    "attention": lambda: uh.LinearAttention.init(d_in=3, key=KEY),
+    "gated": lambda: uh.GatedRNN.init(d_in=3, hidden=4, gated=2, d_out=2, key=KEY),
+    "gru": lambda: uh.GRU.init(d_in=3, hidden=4, key=KEY),
+    "numpy": lambda: jax.tree.map(np.asarray, uh.LSTM.init(d_in=3, hidden=4, key=KEY)),
 }
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_jit_takes_a_layer_and_its_methods(name) -> None:
-    layer, x, xs = LAYERS[name], jnp.ones(3), jnp.ones((5, 3))
+    layer, x, xs = LAYERS[name](), jnp.ones(3), jnp.ones((5, 3))
     state = layer.initial_state()
     expected = layer.step(state, x)
     jax.tree.map(
@@ -55,7 +56,7 @@ def test_jit_takes_a_layer_and_its_methods(name) -> None:
 
 
 def test_jit_tells_layers_of_equal_shape_apart() -> None:
-    first = LAYERS["gru"]
+    first = LAYERS["gru"]()
     second = jax.tree.map(lambda leaf: leaf + 1, first)
     state, x = first.initial_state(), jnp.ones(3)
     for layer in (first, second, first):
@@ -69,6 +70,6 @@ def test_jit_tells_layers_of_equal_shape_apart() -> None:
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("shape", [(2,), (), (1, 3)])
 def test_a_token_of_the_wrong_size_is_refused(name, shape, unhooked) -> None:
-    layer = LAYERS[name]
+    layer = LAYERS[name]()
     with refused("takes one token [3]"):
         layer.step(layer.initial_state(), jnp.ones(shape))

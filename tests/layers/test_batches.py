@@ -1,6 +1,6 @@
 """Many sequences at once: the fast paths give what vmap gives, in outputs and gradients."""
 
-from functools import partial
+from functools import cache, partial
 
 import equinox as eqx
 import jax
@@ -34,25 +34,34 @@ class Foreign(eqx.Module):
         return jnp.cumsum(jnp.tanh(xs @ self.W.T), axis=0)
 
 
+# Functions, because collecting the tests makes no layers.
 LAYERS = {
-    "gated": uh.GatedRNN.init(d_in=3, hidden=6, gated=4, d_out=2, key=KEY),
-    "gated, one neuron": uh.GatedRNN.init(d_in=1, hidden=1, gated=1, d_out=1, key=KEY),
-    "dense": uh.DenseGatedRNN.init(d_in=3, hidden=6, gated=4, d_out=2, key=KEY),
-    "side": uh.SideGatedRNN.init(d_in=3, hidden=6, d_out=2, key=KEY),
-    "lru": uh.LRU.init(d_in=3, hidden=6, d_out=2, key=KEY),
-    "lru in-out": uh.LRUInOut.init(d_in=3, hidden=6, d_out=2, key=KEY),
-    "lru mlp": uh.LRUInOutMLP.init(d_in=3, hidden=6, d_out=2, key=KEY, activation="softplus"),
-    "lstm": uh.LSTM.init(d_in=3, hidden=5, key=KEY),
-    "gru": uh.GRU.init(d_in=3, hidden=5, key=KEY),
-    "gru, reset after": uh.GRU.init(d_in=3, hidden=5, key=KEY, reset="after"),
-    "attention": uh.LinearAttention.init(d_in=3, d_v=2, key=KEY),
-    "heads": uh.MultiHead.init(d_in=3, heads=2, key=KEY),
-    "mamba": uh.Mamba.init(d_in=3, hidden=4, d_out=2, key=KEY),
-    "mamba block": uh.MambaBlock.init(d_in=3, d_out=2, key=KEY),
-    "stack of lstm": stack(uh.LSTM),
-    "stack of lru": stack(uh.LRU, depth=1),
-    "foreign": Foreign(jnp.ones((2, 3))),
+    "gated": lambda: uh.GatedRNN.init(d_in=3, hidden=6, gated=4, d_out=2, key=KEY),
+    "gated, one neuron": lambda: uh.GatedRNN.init(d_in=1, hidden=1, gated=1, d_out=1, key=KEY),
+    "dense": lambda: uh.DenseGatedRNN.init(d_in=3, hidden=6, gated=4, d_out=2, key=KEY),
+    "side": lambda: uh.SideGatedRNN.init(d_in=3, hidden=6, d_out=2, key=KEY),
+    "lru": lambda: uh.LRU.init(d_in=3, hidden=6, d_out=2, key=KEY),
+    "lru in-out": lambda: uh.LRUInOut.init(d_in=3, hidden=6, d_out=2, key=KEY),
+    "lru mlp": lambda: uh.LRUInOutMLP.init(
+        d_in=3, hidden=6, d_out=2, key=KEY, activation="softplus"
+    ),
+    "lstm": lambda: uh.LSTM.init(d_in=3, hidden=5, key=KEY),
+    "gru": lambda: uh.GRU.init(d_in=3, hidden=5, key=KEY),
+    "gru, reset after": lambda: uh.GRU.init(d_in=3, hidden=5, key=KEY, reset="after"),
+    "attention": lambda: uh.LinearAttention.init(d_in=3, d_v=2, key=KEY),
+    "heads": lambda: uh.MultiHead.init(d_in=3, heads=2, key=KEY),
+    "mamba": lambda: uh.Mamba.init(d_in=3, hidden=4, d_out=2, key=KEY),
+    "mamba block": lambda: uh.MambaBlock.init(d_in=3, d_out=2, key=KEY),
+    "stack of lstm": lambda: stack(uh.LSTM),
+    "stack of lru": lambda: stack(uh.LRU, depth=1),
+    "foreign": lambda: Foreign(jnp.ones((2, 3))),
 }
+
+
+@cache
+def layer_of(name):
+    with jax.enable_x64(False):
+        return LAYERS[name]()
 
 
 # Compiled whole, because that is faster than one operation after the other.
@@ -70,7 +79,7 @@ def with_gradients(run, layer, xs):
 
 def assert_same(name, time, pairs):
     """Outputs and gradients of the functions in each pair."""
-    layer = jax.tree.map(lambda leaf: leaf.astype(float), LAYERS[name])
+    layer = jax.tree.map(lambda leaf: leaf.astype(float), layer_of(name))
     xs = jax.random.normal(jax.random.key(1), (4, time, getattr(layer, "d_in", 3)))
     for pair in pairs:
         result, expected = (with_gradients(run, layer, xs) for run in pair)
@@ -99,9 +108,9 @@ def test_an_accelerators_forms_give_the_same(name):
 @pytest.mark.parametrize("read", [batch_outputs, last_outputs])
 def test_every_layer_of_ours_is_traced_for_the_backend_asked_for(name, read):
     # Attention has a recurrence between chunks only.
-    xs = jnp.ones((2, CHUNK + 1, LAYERS[name].d_in))
+    xs = jnp.ones((2, CHUNK + 1, layer_of(name).d_in))
 
     def traced(**options) -> str:
-        return str(jax.make_jaxpr(lambda layer, xs: read(layer, xs, **options))(LAYERS[name], xs))
+        return str(jax.make_jaxpr(lambda layer, xs: read(layer, xs, **options))(layer_of(name), xs))
 
     assert traced() == traced(backend="cpu") != traced(backend="gpu")

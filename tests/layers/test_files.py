@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import cache, partial
 
 import equinox as eqx
 import jax
@@ -17,41 +18,48 @@ from underhood.layers.files import read
 
 pytestmark = pytest.mark.usefixtures("unhooked")
 
+KEY = jax.random.key(0)
 HEADS = {"d_in": 2, "d_out": 2, "heads": 2, "d_k": 3, "d_v": 2}
 MODERN = (uh.Mamba2, uh.DeltaNet, uh.GatedDeltaNet, uh.KDA, uh.GLA, uh.RetNet, uh.Lightning)
 MODERN += (uh.HGRN2, uh.RWKV6, uh.RWKV7, uh.MLSTM)
 
+# Functions, because collecting the tests makes no layers.
 LAYERS = {
-    "attention": attention(3, decay=np.array([0.0, 0.5, 1.0]), b_K=np.ones(3)),
-    "heads": uh.MultiHead([attention(3), attention(3, 1, d_v=2)], np.ones((4, 5))),
-    "gated": gated_rnn(3),
-    "dense": uh.DenseGatedRNN.init(d_in=2, hidden=3, gated=4, d_out=2, key=jax.random.key(0)),
-    "side": uh.SideGatedRNN.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0)),
-    "lru": uh.LRU.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0)),
-    "lru in-out": uh.LRUInOut.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0)),
-    "mlp": uh.LRUInOutMLP.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0), activation="silu"),
-    "mamba": uh.Mamba.init(d_in=2, hidden=3, d_out=2, key=jax.random.key(0)),
-    "block": uh.MambaBlock.init(d_in=2, d_out=2, key=jax.random.key(0)),
-    "lstm": uh.LSTM.init(d_in=2, hidden=3, key=jax.random.key(0)),
-    "gru": uh.GRU.init(d_in=2, hidden=3, key=jax.random.key(0)),
-    "gru, reset after": uh.GRU.init(d_in=2, hidden=3, key=jax.random.key(0), reset="after"),
-    "stack": uh.compile(attention(2), "lstm", order=1).layer,
-    **{kind.__name__: kind.init(**HEADS, key=jax.random.key(0)) for kind in MODERN},
-    "RGLRU": uh.RGLRU.init(d_in=2, d_out=2, inner=3, key=jax.random.key(0)),
-    "MinGRU": uh.MinGRU.init(d_in=2, d_out=2, hidden=3, key=jax.random.key(0)),
-    "JambaBlock": uh.JambaBlock.init(d_in=2, d_out=2, inner=3, key=jax.random.key(0)),
-    "a decay of exactly 1": eqx.tree_at(
+    "attention": lambda: attention(3, decay=np.array([0.0, 0.5, 1.0]), b_K=np.ones(3)),
+    "heads": lambda: uh.MultiHead([attention(3), attention(3, 1, d_v=2)], np.ones((4, 5))),
+    "gated": lambda: gated_rnn(3),
+    "dense": lambda: uh.DenseGatedRNN.init(d_in=2, hidden=3, gated=4, d_out=2, key=KEY),
+    "side": lambda: uh.SideGatedRNN.init(d_in=2, hidden=3, d_out=2, key=KEY),
+    "lru": lambda: uh.LRU.init(d_in=2, hidden=3, d_out=2, key=KEY),
+    "lru in-out": lambda: uh.LRUInOut.init(d_in=2, hidden=3, d_out=2, key=KEY),
+    "mlp": lambda: uh.LRUInOutMLP.init(d_in=2, hidden=3, d_out=2, key=KEY, activation="silu"),
+    "mamba": lambda: uh.Mamba.init(d_in=2, hidden=3, d_out=2, key=KEY),
+    "block": lambda: uh.MambaBlock.init(d_in=2, d_out=2, key=KEY),
+    "lstm": lambda: uh.LSTM.init(d_in=2, hidden=3, key=KEY),
+    "gru": lambda: uh.GRU.init(d_in=2, hidden=3, key=KEY),
+    "gru, reset after": lambda: uh.GRU.init(d_in=2, hidden=3, key=KEY, reset="after"),
+    "stack": lambda: uh.compile(attention(2), "lstm", order=1).layer,
+    **{kind.__name__: partial(kind.init, **HEADS, key=KEY) for kind in MODERN},
+    "RGLRU": lambda: uh.RGLRU.init(d_in=2, d_out=2, inner=3, key=KEY),
+    "MinGRU": lambda: uh.MinGRU.init(d_in=2, d_out=2, hidden=3, key=KEY),
+    "JambaBlock": lambda: uh.JambaBlock.init(d_in=2, d_out=2, inner=3, key=KEY),
+    "a decay of exactly 1": lambda: eqx.tree_at(
         lambda layer: layer.A_log,
-        uh.Mamba2.init(**HEADS, key=jax.random.key(0)),
+        uh.Mamba2.init(**HEADS, key=KEY),
         np.array([-np.inf, 0.5]),
     ),
-    "no neurons": uh.compile(attention(2, rank_v=0)).layer,
+    "no neurons": lambda: uh.compile(attention(2, rank_v=0)).layer,
 }
+
+
+@cache
+def layer_of(name: str):
+    return LAYERS[name]()
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_comes_back_bit_by_bit(name: str, tmp_path) -> None:
-    layer = LAYERS[name]
+    layer = layer_of(name)
     uh.save(tmp_path / "layer.safetensors", layer)
     loaded = uh.load(tmp_path / "layer.safetensors")
     assert type(loaded) is type(layer)
@@ -82,9 +90,9 @@ def test_a_mamba2_of_an_older_file_has_one_norm(tmp_path) -> None:
 
 
 def test_a_gru_of_an_older_file_resets_before_the_product(tmp_path) -> None:
-    loaded = loaded_without(tmp_path / "gru.safetensors", LAYERS["gru"], "c_h", "reset")
+    loaded = loaded_without(tmp_path / "gru.safetensors", layer_of("gru"), "c_h", "reset")
     assert (loaded.reset, loaded.c_h) == ("before", None)
-    assert eqx.tree_equal(jax.tree.map(np.asarray, LAYERS["gru"]), loaded)
+    assert eqx.tree_equal(jax.tree.map(np.asarray, layer_of("gru")), loaded)
 
 
 def test_roles_and_settings_are_kept_and_foreign_weights_read(tmp_path) -> None:
@@ -200,7 +208,7 @@ def test_no_cut_or_flipped_byte_gets_past_as_a_traceback(tmp_path) -> None:
 
 
 def test_paths_that_are_none(tmp_path) -> None:
-    layer = LAYERS["gated"]
+    layer = layer_of("gated")
     for path in (None, 3, b"bytes", layer):
         for use in (uh.load, lambda path: uh.save(path, layer)):
             with refused(f"A path is a string or a pathlib.Path, not a {type(path).__name__}"):

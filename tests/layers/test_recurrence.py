@@ -269,7 +269,7 @@ def test_a_long_sequence_matches_the_scan(varying):
     ("run", "time", "multiple"), [(uh.linear_recurrence, LONG, 4), (long_gradient, LONG // 16, 16)]
 )
 @constant_and_varying
-@compiled_for_users()
+@compiled_for_users(machine_code=False)
 def test_memory_is_linear_in_time(run, time, multiple, varying):
     def scratch(time):
         shape = (time, 8) if varying else (8,)
@@ -284,7 +284,7 @@ def test_memory_is_linear_in_time(run, time, multiple, varying):
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("decay", [None, np.array([0.5, 1.0])], ids=["plain", "decay"])
-@compiled_for_users()
+@compiled_for_users(machine_code=False)
 def test_attention_memory_is_linear_in_time(decay):
     rng = np.random.default_rng(0)
     attention = uh.LinearAttention(*rng.normal(size=(3, 2, 2)), decay=decay)

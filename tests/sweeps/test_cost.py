@@ -39,7 +39,7 @@ def test_units_fit_into_a_workers_memory(memory: int) -> None:
         assert len(unit.addresses) <= min(fit, 256)
 
 
-@compiled_for_users()
+@compiled_for_users(machine_code=False)
 def test_the_bytes_foreseen_are_not_less_than_training_takes() -> None:
     # What train foresees once it has compiled, for students of several kinds.
     task = uh.tasks.TeacherStudent.random(3, length=16, key=jax.random.key(0))
