@@ -1,5 +1,7 @@
 """What is found in networks built by hand to recall in the ways of the paper (Appendix D.3)."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,8 +25,13 @@ from underhood.experiments.paper.recall_side import (
     structure,
     structure_row,
 )
+from underhood.experiments.protocols import students
 from underhood.experiments.protocols.recall import accuracy_of, judge_accuracy, pair_columns
+from underhood.experiments.protocols.students import Students
+from underhood.experiments.running import Setting
+from underhood.sweeps.engines import MissingRun, Stored
 from underhood.tasks import AssociativeRecall
+from underhood.training import Run
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -296,3 +303,36 @@ def test_every_student_must_be_right_on_every_sequence(accuracies, expected: str
     assert trained.verdict == expected
     assert pruned.verdict == ("reproduced" if len(rows) >= 4 else "not judged")
     assert trained.value == min(share or 0.0 for share in accuracies)
+
+
+@dataclass(frozen=True)
+class FormatPlan:
+    """Stands for a plan of students; None are missing."""
+
+    students: Students | None
+
+    def train(self, setting: Setting) -> Students:
+        if self.students is None:
+            raise MissingRun(setting.run_folder("recall"))
+        return self.students
+
+
+def test_a_format_without_stored_students_is_left_out(tmp_path, monkeypatch) -> None:
+    setting = Setting("paper", None, tmp_path, lambda *_: None, Stored())
+    trained = Students(
+        AssociativeRecall(),
+        Run((), np.zeros(0), np.zeros((0, 0)), []),
+        1,
+        lambda width, *, key: None,
+        0,
+    )
+    plans = {"pairs": FormatPlan(trained), "in-between tokens": FormatPlan(None)}
+    monkeypatch.setattr(students, "plan_recall_formats", lambda scale, *, side: plans)
+    groups = students.recall_formats(setting, side=True)
+    assert list(groups) == ["pairs"]
+    (note,) = students.left_out(groups, setting, side=True)
+    assert "in-between tokens" in note
+    # Pairs decide, so they cannot be left out.
+    plans["pairs"] = FormatPlan(None)
+    with pytest.raises(MissingRun):
+        students.recall_formats(setting, side=True)

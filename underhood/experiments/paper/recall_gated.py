@@ -23,6 +23,7 @@ from underhood.experiments.protocols.recall import (
 from underhood.experiments.protocols.students import (
     arrays_of,
     column,
+    left_out,
     neuron_counts,
     recall_formats,
 )
@@ -60,6 +61,7 @@ def reproduce_recall_gated(setting: Setting) -> Outcome:
             f"The students were trained with {students.decay} weight decay. Judged are those of "
             f"width {shown['width']} on pairs.",
             PRUNED_BY_INFLUENCE,
+            *left_out(groups, setting, side=False),
             f"The picture shows seed {shown['seed']}, which has the fewest neurons of these. "
             f"Attention itself takes {attention.neurons} neurons.",
         ],

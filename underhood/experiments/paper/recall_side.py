@@ -25,6 +25,7 @@ from underhood.experiments.protocols.students import (
     Students,
     arrays_of,
     column,
+    left_out,
     recall_formats,
 )
 from underhood.experiments.running import Outcome, Setting
@@ -71,6 +72,7 @@ def reproduce_recall_side(setting: Setting) -> Outcome:
             f"The students were trained with {students.decay} weight decay. Judged are those of "
             f"width {rows[0]['width']} on pairs.",
             PRUNED_BY_INFLUENCE,
+            *left_out(groups, setting, side=True),
             "untrained: the same students before training. What they have too says nothing.",
             "M[seed, x, y] is the matrix that a pair (x, y) adds, [scores over y', query x'].",
         ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -13,6 +14,7 @@ from underhood.common.files import Json
 from underhood.experiments.protocols.architectures import gated_student
 from underhood.experiments.running import Outcome, Setting
 from underhood.layers import GatedRNN, SideGatedRNN
+from underhood.sweeps.engines import MissingRun
 from underhood.sweeps.study import Study
 from underhood.tasks import AssociativeRecall, InContextRegression, Task, TeacherStudent
 from underhood.training import Recipe, Run
@@ -220,10 +222,29 @@ def recall_studies(setting: Setting, *, side: bool) -> Studies:
 
 
 def recall_formats(setting: Setting, *, side: bool) -> RecallFormats:
-    """Return the students of a recall experiment by the format of their sequence."""
+    """Return the students of a recall experiment by the format of their sequence.
+
+    Pairs decide. Where stored students are judged and those of the other format are missing, it is
+    left out; `left_out` says so.
+    """
     plans = plan_recall_formats(setting.scale, side=side)
-    trained = setting.each([(1.0, plan.train) for plan in plans.values()])
-    return dict(zip(plans, trained, strict=True))
+
+    def students_of(name: str, part: Setting) -> Students[AssociativeRecall] | None:
+        try:
+            return plans[name].train(part)
+        except MissingRun:
+            if name == next(iter(plans)):
+                raise
+            return None
+
+    trained = setting.each([(1.0, partial(students_of, name)) for name in plans])
+    return {name: students for name, students in zip(plans, trained, strict=True) if students}
+
+
+def left_out(groups: RecallFormats, setting: Setting, *, side: bool) -> list[str]:
+    """Return a note for every format of the plan that has no students."""
+    missing = plan_recall_formats(setting.scale, side=side).keys() - groups.keys()
+    return [f"There are no students of the format {name} yet." for name in sorted(missing)]
 
 
 def decay_words(recipe: Recipe) -> str:
