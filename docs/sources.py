@@ -84,6 +84,10 @@ NUMBERS = {
         r"correlation of $D$ and $B^\top$": "D = Bᵀ",
         r"$\sigma_2/\sigma_1$ of $M$": "rank 1 of M, σ₂/σ₁",
         "negative over positive peak": "negative over positive peak",
+        "the same, untrained": "W_x^in = W_side, untrained",
+        r"$D$ and $B^\top$, untrained": "D = Bᵀ, untrained",
+        r"$\sigma_2/\sigma_1$ of $M$, untrained": "rank 1 of M, σ₂/σ₁, untrained",
+        "negative over positive peak, untrained": "negative over positive peak, untrained",
     },
 }
 # In table3 a row is a network, and every second column is what it implements.

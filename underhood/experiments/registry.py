@@ -93,7 +93,7 @@ TRAINING: dict[str, Training] = {
     "figure6": (figure6.studies_of_figure6, 5),
     "table2": (students.regression_studies, 30),
     "recall_gated": (partial(students.recall_studies, side=False), 170),
-    "recall_side": (partial(students.recall_studies, side=True), 190),
+    "recall_side": (partial(students.recall_studies, side=True), 560),
     "recall_training": (recall_training.studies_of_recall_training, 60),
     "weight_decay": (weight_decay.studies_of_weight_decay, 30),
     "architectures2026": (architectures2026.studies_of_architectures2026, 0),
