@@ -1,5 +1,7 @@
 """The atlas: every answer agrees with `compile`, and every theorem with its witness."""
 
+from functools import partial
+
 import atlas_table
 import jax
 import numpy as np
@@ -136,10 +138,41 @@ def test_the_degree_of_a_source_is_that_of_its_growth(source):
 def test_what_is_read_is_bounded_if_writing_forgets():
     sizes = {"d_in": 3, "d_out": 3, "heads": 2, "d_k": 3, "d_v": 3}
     layer = uh.DeltaNet.init(**sizes, key=jax.random.key(1))
-    assert compare_constant(layer, length=64).target_value < 0.1
+    attention = partial(run_source, example_of("attention"))
+    assert compare_constant(attention, layer, 3, length=64).target_value < 0.1
     # Without the coupling nothing is forgotten: the ratio is attention's.
-    free = uh.compile(example_of("attention"), "falcon_h1").layer.layers[0]
-    assert abs(compare_constant(free, length=64).target_value - 1) < 1e-9
+    free = uh.compile(example_of("attention"), "falcon_h1").layer
+    gap = compare_constant(attention, free, 3, length=64)
+    assert abs(gap.target_value - 1) < 1e-9 and abs(gap.source_value - 1) < 1e-9
+
+
+# xᵀMx = 0 for every x, so attention is zero where one token is repeated.
+TURNING = uh.LinearAttention(np.eye(2), np.eye(2), np.array([[0.0, 1], [-1, 0]]))
+
+
+def test_theorem_c_holds_where_one_token_alone_reads_nothing():
+    answer = uh.can(TURNING, "min_gru")
+    gap = uh.can(TURNING, "retnet").coupling()
+    assert abs(gap.source_value - 1) < 1e-9 and gap.target_value < 0.5
+    assert answer.theorem == "swap" and answer.coupling().target_value < 0.5
+
+
+def test_theorem_c_is_reported_without_theorem_n():
+    """A linear recurrence grows as minGRU does with its tokens, and faster in time."""
+    summed = uh.attention_from_linear_rnn(np.array([1.0, 1.0]))
+    answer = uh.can(summed, "min_gru")
+    assert (answer.answer, answer.theorems) == ("open", ("coupled",))
+    assert "theorem C" in answer.reason
+    gap = answer.witness()
+    assert gap.theorem == "coupled" and abs(gap.source_value - 1) < 1e-9
+    assert gap.target_value < 0.5
+    # One row that does not fade is enough; heads that cancel, and zero, do not grow.
+    assert "coupled" in uh.can("attention_with_decay", "kda").theorems
+    fading = uh.LinearAttention(*np.ones((3, 2, 2)), decay=np.array([0.9, 0.5]))
+    assert "coupled" not in uh.can(fading, "kda").theorems
+    head = uh.LinearAttention(*np.ones((3, 2, 2)))
+    none = uh.MultiHead([head, head], np.hstack([np.eye(2), -np.eye(2)]))
+    assert "coupled" not in uh.can(none, "kda").theorems
 
 
 def test_pieces_and_scales():
@@ -226,6 +259,7 @@ def test_every_target_has_facts():
 
 
 def test_theorem_c_is_run_only_where_it_holds() -> None:
-    for pair in (("attention", "mamba2"), ("deltanet", "kda"), ("attention", "gated_rnn")):
+    pairs = ("attention", "mamba2"), ("deltanet", "kda"), ("deltanet", "min_gru")
+    for pair in (*pairs, ("attention", "gated_rnn")):
         with refused(f"theorem C is not run for {pair[0]} → {pair[1]}"):
             uh.can(*pair).coupling()

@@ -24,6 +24,7 @@ from underhood.constructions.atlas.min_gru_pair import pair_error
 from underhood.constructions.atlas.sources import (
     ATLAS_SOURCES,
     AnySource,
+    adds_up,
     compilable,
     example_of,
     run_source,
@@ -40,7 +41,7 @@ from underhood.constructions.atlas.witnesses import (
 )
 from underhood.constructions.compiling import compile
 from underhood.constructions.construction import Construction
-from underhood.layers import Layer, parameter_count
+from underhood.layers import Layer, Stack, parameter_count
 
 IS_EXACT, IS_LIMIT, IS_IMPOSSIBLE, IS_OPEN = ANSWERS = ("exact", "limit", "impossible", "open")
 # Sequences on which an error is measured, and their tokens.
@@ -114,14 +115,9 @@ class AtlasAnswer:
         """
         if self.theorem is None or self.theorem == "piecewise":
             return None
-        layers: list[Layer] = []
-        if fitted and self.target in MAKERS:
-            named = self.source in ATLAS_SOURCES and self.given is example_of(self.source)
-            layers.append(
-                adversary(self.target, self.source)
-                if named
-                else fit_adversary(self.target, self.given)[0]
-            )
+        if self.theorem == "coupled":
+            return self.coupling() if fitted and self.target in MAKERS else None
+        layers: list[Layer] = [self.fitted_network()] if fitted and self.target in MAKERS else []
         if self.construction is not None and self.theorem == "norm":
             layers.append(self.coarse().layer)
         if not layers:
@@ -129,6 +125,12 @@ class AtlasAnswer:
         gaps = [self.compare(partial(run_wide, layer)) for layer in layers]
         worst = max(range(len(gaps)), key=lambda place: gaps[place].target_value)
         return replace(gaps[worst], gap=min(gap.gap for gap in gaps))
+
+    def fitted_network(self) -> Stack:
+        """Return a network of the target whose weights were fitted to the source."""
+        if self.source in ATLAS_SOURCES and self.given is example_of(self.source):
+            return adversary(self.target, self.source)
+        return fit_adversary(self.target, self.given)[0]
 
     def coarse(self) -> Construction:
         """Return the same limit at an ε at which the tokens of the witness are large."""
@@ -145,13 +147,13 @@ class AtlasAnswer:
 
     def coupling(self) -> Gap:
         """Return the gap of theorem C, of a layer fitted to the source."""
-        coupled = "coupled" in self.theorems or self.theorem == "swap"
-        if not (coupled and facts_of(self.target).coupled and self.target in MAKERS):
+        coupled = facts_of(self.target).coupled and adds_up(compilable(self.given))
+        if not (coupled and self.answer != IS_EXACT and self.target in MAKERS):
             raise BadInput(
                 f"coupling: theorem C is not run for {self.source} → {self.target}; "
                 "uh.can(source, target).theorems names those that hold."
             )
-        return compare_constant(adversary(self.target, self.source).layers[0])
+        return compare_constant(runner(self.given), self.fitted_network(), self.given.d_in)
 
 
 def runner(source: AnySource) -> RunBatch:

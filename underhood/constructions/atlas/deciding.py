@@ -34,6 +34,7 @@ from underhood.constructions.atlas.sources import (
     ATLAS_SOURCES,
     AnySource,
     DeltaCore,
+    adds_up,
     compilable,
     example_of,
     source_name,
@@ -128,7 +129,8 @@ def decide(asked: AtlasAnswer, activation: str | None) -> AtlasAnswer:
     reason = f"compile does not build it: {refusal}" if refusal else "No construction is known."
     if source is None and isinstance(asked.given, Layer):
         reason = "compile does not take this source."
-    return replace(asked, theorems=theorems_of(asked, facts), reason=open_reason(asked, reason))
+    theorems = theorems_of(asked, facts)
+    return replace(asked, theorems=theorems, reason=open_reason(theorems, reason))
 
 
 def built_answer(asked: AtlasAnswer, built: Construction) -> AtlasAnswer:
@@ -163,7 +165,7 @@ def theorems_of(asked: AtlasAnswer, facts: Facts) -> tuple[str, ...]:
         if slope > facts.growth + 0.5:
             theorems.append("norm")
     source = compilable(asked.given)
-    if facts.coupled and theorems and unfading(source):
+    if facts.coupled and adds_up(source):
         theorems.append("coupled")
     if asked.target == "mlstm" and theorems and source is not None and is_attention(source):
         theorems.append("piecewise")
@@ -262,8 +264,10 @@ def words_of(answer: str, theorems: tuple[str, ...] = ()) -> str:
     return f"The error falls with ε, at any fixed length and size of tokens.{excluded}"
 
 
-def open_reason(asked: AtlasAnswer, reason: str) -> str:
+def open_reason(theorems: tuple[str, ...], reason: str) -> str:
     """Add what is known to the reason of an open answer."""
-    if theorems_of(asked, facts_of(asked.target)):
-        return f"{reason} No weights are exact (theorem N); whether a limit exists is open."
-    return f"{reason} No theorem excludes it."
+    if not theorems:
+        return f"{reason} No theorem excludes it."
+    letters = " and ".join(THEOREMS[name].letter for name in theorems)
+    plural = "s" * (len(theorems) > 1)
+    return f"{reason} No weights are exact (theorem{plural} {letters}); a limit may exist."

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from underhood.common.arrays import in_float64
-from underhood.constructions.sources.heads import Source
+from underhood.constructions.sources.heads import Source, read_attention
 from underhood.constructions.sources.reference import reference
 from underhood.layers import (
     LRU,
@@ -41,6 +41,8 @@ EXAMPLE_WIDTH = 3
 QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 # Eigenvectors worse conditioned than this would lose the digits that an exact answer promises.
 WORST_CONDITION = 1e6
+# A sum over heads is zero if it is below this, relative to its terms.
+HEADS_CANCEL = 1e-9
 
 
 def quick_jit(function: Callable[..., Made]) -> Callable[..., Made]:
@@ -222,6 +224,25 @@ def compilable(source: AnySource) -> Source | None:
     if isinstance(source, SideGatedRNN):
         return heads_of(source)
     return diagonalised(source) if isinstance(source, DenseGatedRNN) else None
+
+
+def adds_up(source: Source | None) -> bool:
+    """Tell whether a source is attention that grows with time: some row of a value does not fade.
+
+    That row's n·v_x(k_x·q_z) is what z reads after n times x (theorem C).
+    """
+    if source is None or isinstance(source, GatedRNN):
+        return False
+    attention = read_attention(source)
+    xs = np.random.default_rng(0).normal(size=(2, attention.d_in))
+    x, z = np.column_stack([xs, np.ones(2)]) if attention.biased else xs
+    grown = np.zeros(attention.d_out)
+    size = 0.0
+    for head in attention.heads:
+        kept = head.decay == 1
+        added = head.out[:, kept] @ (head.W_V[kept] @ x) * ((head.W_K @ x) @ (head.W_Q @ z))
+        grown, size = grown + added, size + float(np.max(np.abs(added), initial=0.0))
+    return bool(np.max(np.abs(grown), initial=0.0) > HEADS_CANCEL * size)
 
 
 def heads_of(rnn: SideGatedRNN) -> MultiHead:

@@ -28,8 +28,8 @@ THEOREMS = {
     "coupled": Theorem(
         "C",
         "coupled write and forget",
-        "A token that writes makes the memory fade, so on a constant sequence what is read is "
-        "bounded, and attention's output is t times the first.",
+        "A token that writes makes the memory fade, so after n equal tokens what is read is "
+        "bounded, and in attention it grows as n.",
     ),
     "swap": Theorem(
         "S",

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from underhood.common.arrays import in_float64
 from underhood.constructions.atlas.facts import Facts
 from underhood.constructions.atlas.sources import quick_jit, run_source
-from underhood.layers import MLSTM, RGLRU, Layer, LinearAttention, MinGRU
+from underhood.layers import MLSTM, RGLRU, Layer, LinearAttention, MinGRU, Stack
 from underhood.layers.base.recurrence import linear_recurrence
 from underhood.layers.modern.core import run_memory
 from underhood.layers.modern.mixer import Mixer
@@ -35,6 +35,8 @@ WITNESS_LENGTH = 6
 # Tokens are multiplied by these powers of two, where growth is measured.
 NEAR_POWER, FAR_POWER = 60, 70
 SOFTEST = 1e-300
+# Pairs of tokens of which theorem C takes the one on which the source grows most.
+DRAWS = 8
 
 
 @dataclass(frozen=True)
@@ -151,19 +153,56 @@ def read_map(layer: MLSTM, xs: Array) -> Array:
     return layer.core_map(xs)
 
 
-def compare_constant(layer: Layer, *, length: int = 512, seed: int = 0) -> Gap:
-    """Compare what a late token adds with what an early one adds, on a constant sequence.
+def compare_constant(
+    source: RunBatch, network: Layer, width: int, *, length: int = 512, seed: int = 0
+) -> Gap:
+    """Compare what a late token adds with what an early one adds, where all but the last are equal.
 
-    The ratio is 1 for attention, and λ^T where writing forgets (theorem C).
+    network  a layer, or a stack whose first layer is read
+    width    of the tokens
+
+    The sequences are x, …, x, z with n times x. What z reads grows with n as n·v_x(k_x·q_z) in
+    attention, and is bounded where writing forgets (theorem C).
     """
-    token = np.random.default_rng(seed).normal(size=layer.d_in)
+    embed = network.embed if isinstance(network, Stack) else None
+    layer = network.layers[0] if isinstance(network, Stack) else network
+    # A convolution has seen nothing but x from its width on.
+    first = getattr(layer, "reach", 1)
+    counts = [first, first + 1, length - 1, length]
+    batches = [
+        constant_sequences(*drawn, counts)
+        for drawn in np.random.default_rng(seed).normal(size=(DRAWS, 2, width))
+    ]
+    # z shall read what x wrote: for most tokens it does.
+    xs = max(batches, key=lambda batch: float(early_and_late(run_at(source, batch, counts))[0]))
     with jax.enable_x64(True):
-        read = np.asarray(read_core(in_float64(layer), jnp.asarray(np.tile(token, (length, 1)))))
-    steps = np.linalg.norm(np.diff(read, axis=0).reshape(length - 1, -1), axis=1)
-    # A convolution has seen nothing but the constant from its width on.
-    ratio = float(steps[-1] / steps[getattr(layer, "reach", 1) - 1])
-    where = f"the same N(0, I) token {length} times: the last step over the first"
-    return Gap("coupled", 1.0, ratio, 1 - ratio, where)
+        wide = in_float64(layer)
+        tokens = [jnp.asarray(x) if embed is None else embed(jnp.asarray(x)) for x in xs]
+        read = [np.asarray(read_core(wide, x))[n] for x, n in zip(tokens, counts, strict=True)]
+    values = [
+        float(late / max(early, SOFTEST))
+        for early, late in map(early_and_late, (run_at(source, xs, counts), read))
+    ]
+    where = f"{length} times a token, then another, both N(0, I): the last step over the first"
+    gap = abs(1 - values[1] / max(values[0], SOFTEST))
+    return Gap("coupled", *values, gap, where)
+
+
+def constant_sequences(x: np.ndarray, z: np.ndarray, counts: list[int]) -> np.ndarray:
+    """Return a sequence for each count n: z stands behind n times x, and x everywhere else."""
+    xs = np.tile(x, (len(counts), max(counts) + 1, 1))
+    xs[np.arange(len(counts)), counts] = z
+    return xs
+
+
+def run_at(source: RunBatch, xs: np.ndarray, counts: list[int]) -> list[np.ndarray]:
+    return [ys[n] for ys, n in zip(source(xs), counts, strict=True)]
+
+
+def early_and_late(outputs: list[np.ndarray]) -> tuple[float, float]:
+    """Return the sizes of the first and of the last step, from the outputs at four counts."""
+    early, late = (np.linalg.norm(outputs[n + 1] - outputs[n]) for n in (0, 2))
+    return float(early), float(late)
 
 
 def compare_pieces(seed: int = 0, width: int = 3) -> tuple[Gap, Gap]:
