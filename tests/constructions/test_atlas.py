@@ -175,7 +175,9 @@ def test_theorem_c_is_reported_without_theorem_n():
     assert "coupled" not in uh.can(none, "kda").theorems
 
 
-def test_pieces_and_scales():
+def test_pieces_and_scales(table):
+    # It is proved for some gates of mLSTM only, so it excludes no weights.
+    assert table["attention", "mlstm"].theorems == ("norm",)
     inside, outside = compare_pieces()
     assert inside.gap < 1e-12
     assert abs(outside.target_value - outside.source_value) < 1e-5 < outside.source_value
@@ -223,6 +225,12 @@ def test_layers_stand_for_their_kinds():
     relu = uh.LRUInOutMLP.init(**sizes, hidden=3)
     pieces = uh.can(given, relu)
     assert (pieces.answer, pieces.order) == ("limit", 2) and "piecewise" in pieces.theorems
+    # y = 2 Σ W_V x is linear in the tokens, and a layer of ReLUs holds it exactly.
+    linear = uh.LinearAttention(
+        np.eye(2), np.zeros((2, 2)), np.zeros((2, 2)), b_K=np.ones(2), b_Q=np.ones(2)
+    )
+    summed = uh.can(linear, relu)
+    assert (summed.answer, summed.theorems) == ("open", ()), summed.reason
     # Attention that is a linear recurrence has the symmetry, so no theorem speaks against it.
     for decay in (1.0, 0.7):
         head = uh.attention_from_linear_rnn(np.array([1.0, decay]))

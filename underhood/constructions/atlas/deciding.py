@@ -50,6 +50,8 @@ from underhood.layers import GatedRNN, Layer, LRUInOutMLP
 
 # A combination that is zero by a theorem is at most this, by rounding.
 BY_ROUNDING = 1e-9
+# A source that grows faster than this along a ray has a degree of two or more.
+LINEAR_GROWTH = 1.5
 # Tokens of a network whose weights are too large for longer sequences.
 SHORT = 4
 
@@ -111,7 +113,7 @@ def decide(asked: AtlasAnswer, activation: str | None) -> AtlasAnswer:
             return built_answer(asked, compile(source, asked.target, activation=activation))
         except ImpossibleConstruction as error:
             refusal = " ".join(error.reasons)
-            if activation == "relu":
+            if activation == "relu" and growth_of(asked, local=False) > LINEAR_GROWTH:
                 return answer_pieces(asked)
     facts = facts_of(asked.target)
     for theorem, applies in (("swap", facts.symmetric), ("degree", facts.degree is not None)):
@@ -167,8 +169,6 @@ def theorems_of(asked: AtlasAnswer, facts: Facts) -> tuple[str, ...]:
     source = compilable(asked.given)
     if facts.coupled and adds_up(source):
         theorems.append("coupled")
-    if asked.target == "mlstm" and theorems and source is not None and is_attention(source):
-        theorems.append("piecewise")
     return tuple(theorems)
 
 

@@ -48,8 +48,8 @@ THEOREMS = {
     "piecewise": Theorem(
         "P",
         "piecewise",
-        "mLSTM's core is attention exactly while |n·q| ≤ 1 and grows linearly beyond; a layer of "
-        "ReLUs is affine on pieces.",
+        "A layer of ReLUs is affine on pieces, and the source is not. mLSTM's core with f = 1 is "
+        "attention exactly while |n·q| ≤ 1 and grows linearly beyond.",
     ),
     "scale": Theorem(
         "I",

@@ -64,9 +64,9 @@ def reasons_against_mlp(plan: Blueprint) -> list[str]:
         return []
     return [
         f"With {plan.activation}, an output of this layer is a piecewise linear function of "
-        "the tokens, so it is linear on some open set. Attention is a homogeneous cubic "
-        "polynomial of the tokens, and Eq. 2 is in general a quartic. Neither is linear on "
-        "an open set unless it is zero. A smooth activation works to any accuracy: "
+        "the tokens, so it is linear on some open set. A polynomial of degree 2 or more is not; "
+        "attention has degree 3, or less if keys or queries are constant, and Eq. 2 has 4 in "
+        "general. A smooth activation works to any accuracy: "
         f"use activation={' or '.join(map(repr, SMOOTH))}."
     ]
 
