@@ -1,5 +1,6 @@
 """The minimal form: its sizes are the formula's, on random ranks and overlaps."""
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -89,3 +90,13 @@ def test_sizes(name: str) -> None:
     assert kinds(built) == (memory, queries)
     assert built.neurons == memory + queries
     assert built.gate_width == gate_width
+
+
+def test_half_precision_is_no_reason_to_drop_a_neuron() -> None:
+    """Singular values below the eps of float16 belong to the function."""
+    rng = np.random.default_rng(0)
+    source = uh.LinearAttention(*(rng.normal(size=(3, 2, 2)) @ np.diag([1, 3e-3])))
+    halves = in_dtype(source, np.float16)
+    built = uh.compile(halves)
+    assert built.neurons == uh.compile(in_dtype(halves, np.float64)).neurons
+    assert built.error(key=jax.random.key(0)) < 1e-13

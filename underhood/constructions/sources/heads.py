@@ -1,8 +1,8 @@
 """Sources as the constructions read them: NumPy arrays in float64, biases as columns of [W|b].
 
-Ranks count singular values above max(shape)·eps·σ₁, where eps is the source's precision.
-The product M = W_KᵀW_Q carries rounding of size eps·|W_K||W_Q| however small M itself is, so
-for M that product takes the place of σ₁.
+Ranks count singular values above max(shape)·eps·σ₁, where eps is the source's precision, or that
+of float32 if this is smaller. The product M = W_KᵀW_Q carries rounding of size eps·|W_K||W_Q|
+however small M itself is, so for M that product takes the place of σ₁.
 """
 
 from collections.abc import Iterator
@@ -79,9 +79,17 @@ def read_attention(source: LinearAttention | MultiHead) -> Attention:
         W_V, W_K, W_Q = weights if biased else (np.ascontiguousarray(W[:, :-1]) for W in weights)
         prefix = f"head{number}." if len(layers) > 1 else ""
         # The coarsest of the head's arrays decides.
-        eps = max(float(np.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(layer))
+        eps = max(rounding_of(leaf.dtype) for leaf in jax.tree.leaves(layer))
         heads.append(Head(W_V, W_K, W_Q, layer.decays, out, prefix, eps))
     return Attention(tuple(heads), source.d_in, source.d_out, biased)
+
+
+def rounding_of(dtype: np.dtype) -> float:
+    """Return the eps of a precision; half precision counts as float32.
+
+    Its eps of 1e-3 would take singular values for rounding that the function shows.
+    """
+    return min(float(np.finfo(dtype).eps), float(np.finfo(np.float32).eps))
 
 
 def numerical_rank(
