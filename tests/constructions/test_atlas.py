@@ -235,13 +235,38 @@ def test_layers_stand_for_their_kinds():
     for decay in (1.0, 0.7):
         head = uh.attention_from_linear_rnn(np.array([1.0, decay]))
         assert uh.can(head, "min_gru").answer == "open"
-    # Zero over zero is no error.
-    zero = uh.LinearAttention(*np.zeros((3, 2, 2)))
-    assert [uh.can(zero, name).error for name in ("kda", "min_gru_2")] == [0, 0]
     turning = example_of("dense_gated_rnn")
     rotation = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 0.5]])
     turned = uh.DenseGatedRNN(**{**vars(turning), "A": rotation})
     assert uh.can(turned, "gated_rnn").answer == "open"
+
+
+ZEROS = {
+    "all": uh.LinearAttention(*np.zeros((3, 2, 2))),
+    "no keys": uh.LinearAttention(np.eye(2), np.zeros((0, 2)), np.zeros((0, 2))),
+    "W_V": uh.LinearAttention(np.zeros((2, 2)), np.eye(2), np.eye(2)),
+    "M": uh.LinearAttention(np.eye(2), np.diag([1.0, 0]), np.diag([0, 1.0])),
+    "heads": uh.MultiHead([uh.LinearAttention(*np.zeros((3, 2, 2)))] * 2),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_a_source_that_is_zero_is_exact_in_every_target(name):
+    for target in atlas_targets() if name == "all" else ("rg_lru", "mamba2", "min_gru"):
+        answer = uh.can(ZEROS[name], target)
+        assert (answer.answer, answer.error, answer.theorems) == ("exact", 0, ()), target
+    assert uh.compile(ZEROS[name], "rg_lru").error(key=jax.random.key(0)) == 0
+
+
+GATES = ("W_in_m", "W_in_x", "decay", "W_out_m", "W_out_x")
+
+
+def test_a_gated_rnn_without_readout_is_exact_in_every_target():
+    silent = uh.GatedRNN.init(d_in=2, hidden=3, gated=3, d_out=2, key=jax.random.key(0))
+    silent = uh.GatedRNN(**{name: getattr(silent, name) for name in GATES}, D=np.zeros((2, 3)))
+    for target in ("mamba2", "min_gru", "lstm"):
+        answer = uh.can(silent, target)
+        assert (answer.answer, answer.error) == ("exact", 0), target
 
 
 def test_bad_input_is_one_line(unhooked):

@@ -3,15 +3,23 @@
 DeltaNet → gated DeltaNet   decay 1 (A_log = −inf), gate silu(W_z [x;1]) = silu(1) constant
 DeltaNet → KDA              decay 1, gate σ(0) = ½
 LRU → LRU In+Out            gate σ(0) = ½ before the recurrence: u = σ(0)·2x = x
+zero → every target         a readout of zeros
 Everything else here is the layer itself.
 """
 
 import math
 
+import jax
 import numpy as np
 
-from underhood.constructions.atlas.sources import AnySource
+from underhood.constructions.atlas.adversaries import MAKERS
+from underhood.constructions.atlas.sources import AnySource, compilable
+from underhood.constructions.compiling import compile
+from underhood.constructions.construction import ImpossibleConstruction
 from underhood.constructions.sources.gated_rnn import append_constant
+from underhood.constructions.sources.heads import Source, read_attention
+from underhood.constructions.sources.minimal import minimal
+from underhood.constructions.targets.registry import TARGETS
 from underhood.layers import (
     KDA,
     LRU,
@@ -19,6 +27,7 @@ from underhood.layers import (
     GatedDeltaNet,
     GatedRNN,
     Layer,
+    LinearAttention,
     LRUInOut,
     SideGatedRNN,
     Stack,
@@ -45,7 +54,29 @@ def embedding_of(source: AnySource, target: str) -> tuple[Layer, str] | None:
         return gated(source), "A_log = −inf is decay 1, and the gate reads the constant 1."
     if isinstance(source, DeltaNet) and target == "kda":
         return per_channel(source), "A_log = −inf is decay 1, and the gate is σ(0) = ½."
+    written = compilable(source)
+    if written is not None and is_zero(written):
+        return zero_network(target, written.d_in, written.d_out), "A readout of zeros."
     return None
+
+
+def is_zero(source: Source) -> bool:
+    """Tell whether a source is zero for every sequence, by its weights."""
+    if isinstance(source, GatedRNN):
+        return not all(np.any(W) for W in (source.D, source.W_out_m, source.W_out_x))
+    return len(minimal(read_attention(source), True).values) == 0
+
+
+def zero_network(target: str, d_in: int, d_out: int) -> Layer:
+    """Return a network of the target that is zero for every sequence."""
+    nothing = LinearAttention(np.zeros((d_out, d_in)), np.zeros((1, d_in)), np.zeros((1, d_in)))
+    if target in TARGETS:
+        try:
+            return compile(nothing, target).layer
+        except ImpossibleConstruction:
+            pass
+    made = MAKERS[target](d_in, d_out, jax.random.key(0))
+    return jax.tree.map(lambda W: np.zeros(W.shape), made)
 
 
 def lru_in_out(lru: LRU) -> LRUInOut:

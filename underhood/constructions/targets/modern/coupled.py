@@ -138,7 +138,8 @@ def rg_lru(channels: list[Channel], d_out: int, width: int, product: Product) ->
 
     def rows_of(field: str) -> np.ndarray:
         rows = [getattr(channel, field) for channel in channels]
-        return np.array(rows).reshape(len(channels), -1)
+        # Attention that is zero has no channels.
+        return np.array(rows).reshape(len(channels), d_out if field == "out" else width)
 
     nothing = np.zeros((width, width))
     keys = [gate * product.scaled(rows_of("key")) for gate, _ in signs] if channels else []
@@ -151,17 +152,15 @@ def rg_lru(channels: list[Channel], d_out: int, width: int, product: Product) ->
     rates = np.array([channel.rate for channel in channels])
     rounded = log_expm1(rates / (SHARPNESS / 2)).astype(product.dtype).astype(float)
     written = np.sqrt(-np.expm1(-SHARPNESS * np.logaddexp(0, rounded)))
-    reads = rows_of("out").reshape(len(channels), d_out).T / written
+    reads = rows_of("out").T / written
     out = np.concatenate(
         [gate * side * weight / 2 * reads for gate, side in signs for weight in product.weights],
         axis=1,
     )
     return zero_but(
         RGLRU,
-        W_x=np.concatenate(
-            [np.eye(width), np.tile(rows_of("value").reshape(-1, width), (copies, 1))]
-        ),
-        W_y=np.concatenate([nothing, *(side.reshape(-1, width) for side in sides)]),
+        W_x=np.concatenate([np.eye(width), np.tile(rows_of("value"), (copies, 1))]),
+        W_y=np.concatenate([nothing, *sides]),
         conv=current_only(4, inner),
         W_i=W_i,
         Lambda=np.concatenate([np.zeros(width), np.tile(rounded, copies)]),

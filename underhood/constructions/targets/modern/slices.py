@@ -139,7 +139,8 @@ def repeated(slices: Slices, decays: np.ndarray, length: int, dtype: np.dtype) -
     for number, decay in enumerate(slices.decay):
         weights = fit_decay(decay, decays[:, number], length, dtype)[0]
         outs.append(slices.out[:, number, None] * weights[None, :, None])
-    out = np.stack(outs, axis=2).reshape(len(slices.out), copies * len(slices), -1)
+    d_out, _, d_v = slices.out.shape
+    out = np.stack(outs, axis=2).reshape(d_out, copies * len(slices), d_v)
     V, K, Q = (np.tile(part, (copies, 1, 1)) for part in (slices.V, slices.K, slices.Q))
     return Slices(V, K, Q, decays.ravel(), out)
 
