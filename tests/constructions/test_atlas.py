@@ -286,6 +286,24 @@ def test_bad_input_is_one_line(unhooked):
         uh.can("attention", example_of("attention"))
 
 
+@pytest.mark.parametrize("scale", [1e-160, 1e160])
+def test_the_scale_of_a_source_changes_no_answer(scale):
+    W_V, W_K, W_Q = np.random.default_rng(0).normal(size=(3, 3, 3))
+    given = uh.LinearAttention(scale * W_V, W_K, W_Q)
+    assert uh.can(given, "min_gru").theorem == "swap"
+    assert uh.can(given, "deltanet").theorems == ("norm", "coupled")
+    rnn = example_of("gated_rnn")
+    large = uh.GatedRNN(**{name: getattr(rnn, name) for name in GATES}, D=scale * rnn.D)
+    assert uh.can(large, "min_gru").theorem == "swap"
+    assert uh.can(large, "side_gated_rnn").theorem == "degree"
+
+
+def test_a_large_bias_hides_no_term():
+    W_V, W_K, W_Q = np.random.default_rng(0).normal(size=(3, 3, 3))
+    given = uh.LinearAttention(W_V, W_K, 1e-9 * W_Q, b_Q=np.ones(3))
+    assert uh.can(given, "min_gru").theorem == "swap"
+
+
 def test_every_target_has_facts():
     assert [name for name in TARGETS if name not in FACTS] == []
     assert facts_of("a new one").title == "a new one"

@@ -43,8 +43,9 @@ from underhood.constructions.atlas.theorems import THEOREMS
 from underhood.constructions.atlas.witnesses import growth_exponent
 from underhood.constructions.compiling import compile
 from underhood.constructions.construction import Construction, ImpossibleConstruction
-from underhood.constructions.sources.heads import Source
+from underhood.constructions.sources.heads import Source, read_attention
 from underhood.constructions.target import Blueprint
+from underhood.constructions.targets.modern.impossible import breaks_swap_symmetry
 from underhood.constructions.targets.registry import TARGETS
 from underhood.layers import GatedRNN, Layer, LRUInOutMLP
 
@@ -119,8 +120,7 @@ def decide(asked: AtlasAnswer, activation: str | None) -> AtlasAnswer:
     for theorem, applies in (("swap", facts.symmetric), ("degree", facts.degree is not None)):
         if not applies:
             continue
-        combination = combination_of(theorem, facts, asked.given.d_in)
-        if combination.value(runner(asked.given)) > BY_ROUNDING:
+        if breaks(asked, source, theorem, facts):
             reason = f"{THEOREMS[theorem].statement} The source has no such property, and the "
             reason += "functions that have it are a closed set."
             return replace(asked, answer=IS_IMPOSSIBLE, theorems=(theorem,), reason=reason)
@@ -133,6 +133,15 @@ def decide(asked: AtlasAnswer, activation: str | None) -> AtlasAnswer:
         reason = "compile does not take this source."
     theorems = theorems_of(asked, facts)
     return replace(asked, theorems=theorems, reason=open_reason(theorems, reason))
+
+
+def breaks(asked: AtlasAnswer, source: Source | None, theorem: str, facts: Facts) -> bool:
+    """Tell whether the source breaks the equation of a theorem of closure."""
+    if theorem == "swap" and source is not None and is_attention(source):
+        assert not isinstance(source, GatedRNN)
+        return breaks_swap_symmetry(read_attention(source))
+    combination = combination_of(theorem, facts, asked.given.d_in)
+    return combination.value(runner(asked.given)) > BY_ROUNDING
 
 
 def built_answer(asked: AtlasAnswer, built: Construction) -> AtlasAnswer:

@@ -73,6 +73,8 @@ class Combination:
 
     def sums(self, run: RunBatch) -> tuple[float, float, float]:
         last = run(self.sequences)[:, -1]
+        # Both results are ratios. Without the scale, the squares of large outputs overflow.
+        last = last / max(float(np.max(np.abs(last), initial=0.0)), SOFTEST)
         signed = float(np.linalg.norm(self.weights @ last))
         sizes = np.linalg.norm(last, axis=1)
         return signed, float(np.abs(self.weights) @ sizes), float(np.max(sizes))
@@ -201,8 +203,9 @@ def run_at(source: RunBatch, xs: np.ndarray, counts: list[int]) -> list[np.ndarr
 
 def early_and_late(outputs: list[np.ndarray]) -> tuple[float, float]:
     """Return the sizes of the first and of the last step, from the outputs at four counts."""
-    early, late = (np.linalg.norm(outputs[n + 1] - outputs[n]) for n in (0, 2))
-    return float(early), float(late)
+    early, late = (outputs[n + 1] - outputs[n] for n in (0, 2))
+    scale = max(float(np.max(np.abs(early))), SOFTEST)
+    return scale * float(np.linalg.norm(early / scale)), scale * float(np.linalg.norm(late / scale))
 
 
 def compare_pieces(seed: int = 0, width: int = 3) -> tuple[Gap, Gap]:
