@@ -304,6 +304,15 @@ def test_a_large_bias_hides_no_term():
     assert uh.can(given, "min_gru").theorem == "swap"
 
 
+@pytest.mark.parametrize(
+    ("source", "target"), [("gated_rnn", "mamba2"), ("side_gated_rnn", "hgrn2")]
+)
+def test_an_open_rnn_says_that_it_may_be_attention_inside(source, target):
+    answer = uh.can(source, target)
+    assert answer.answer == "open" and "uh.decompile(rnn).attention" in answer.reason
+    assert "uh.decompile" not in uh.can("attention_with_decay", target).reason
+
+
 def test_every_target_has_facts():
     assert [name for name in TARGETS if name not in FACTS] == []
     assert facts_of("a new one").title == "a new one"

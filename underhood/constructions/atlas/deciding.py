@@ -47,12 +47,16 @@ from underhood.constructions.sources.heads import Source, read_attention
 from underhood.constructions.target import Blueprint
 from underhood.constructions.targets.modern.impossible import breaks_swap_symmetry
 from underhood.constructions.targets.registry import TARGETS
-from underhood.layers import GatedRNN, Layer, LRUInOutMLP
+from underhood.layers import DenseGatedRNN, GatedRNN, Layer, LRUInOutMLP, SideGatedRNN
 
 # A combination that is zero by a theorem is at most this, by rounding.
 BY_ROUNDING = 1e-9
 # A source that grows faster than this along a ray has a degree of two or more.
 LINEAR_GROWTH = 1.5
+ASK_AGAIN = (
+    "This holds for the RNN as it is written. It may be attention inside: ask uh.can again with "
+    "uh.decompile(rnn).attention."
+)
 # Tokens of a network whose weights are too large for longer sequences.
 SHORT = 4
 
@@ -131,6 +135,8 @@ def decide(asked: AtlasAnswer, activation: str | None) -> AtlasAnswer:
     reason = f"compile does not build it: {refusal}" if refusal else "No construction is known."
     if source is None and isinstance(asked.given, Layer):
         reason = "compile does not take this source."
+    if isinstance(asked.given, GatedRNN | DenseGatedRNN | SideGatedRNN):
+        reason = f"{reason} {ASK_AGAIN}"
     theorems = theorems_of(asked, facts)
     return replace(asked, theorems=theorems, reason=open_reason(theorems, reason))
 
