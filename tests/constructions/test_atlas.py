@@ -313,6 +313,17 @@ def test_an_open_rnn_says_that_it_may_be_attention_inside(source, target):
     assert "uh.decompile" not in uh.can("attention_with_decay", target).reason
 
 
+def test_a_limit_says_up_to_which_length_epsilon_helps():
+    given = example_of("attention")
+    for target in ("retnet", "lightning", "mlstm"):
+        reach = FACTS[target].reach
+        assert f"up to {reach:,} tokens" in uh.can(given, target).reason
+        # All that differs from one head without decay is the sum of the decays.
+        short = min(reach, 2_000)
+        assert uh.compile(given, target, length=short).length == short
+    assert "any fixed length" in uh.can(given, "mamba2").reason
+
+
 def test_every_target_has_facts():
     assert [name for name in TARGETS if name not in FACTS] == []
     assert facts_of("a new one").title == "a new one"

@@ -156,6 +156,23 @@ def test_fixed_decays_serve_the_decays_that_they_add_up_to():
             uh.compile(source(6, decay=np.full(4, 0.5)), target)
 
 
+def test_a_refused_length_names_one_that_works():
+    with pytest.raises(uh.BadInput, match="On 2500 tokens .* Use length=1") as caught:
+        uh.compile(source(), "retnet", length=2500)
+    assert "smaller size" not in str(caught.value)
+    length = int(str(caught.value).split("length=")[1].split(",")[0])
+    assert 1_100 < length < 2_000
+    assert uh.compile(source(), "retnet", length=length).length == length
+
+
+def test_mlstm_refuses_decays_below_its_soft_cap():
+    for decay in (0.0, 3e-7):
+        with refused(f"soft cap … {decay:g}"):
+            uh.compile(source(decay=np.full(4, decay)), "mlstm")
+    built = uh.compile(source(decay=np.full(4, 1e-6)), "mlstm")
+    assert built.error(key=KEY, length=32, sequences=2) < 1e-12
+
+
 def test_refusals_say_why():
     with refused("min_gru is not possible … change places … even in a limit"):
         uh.compile(source(), "min_gru")

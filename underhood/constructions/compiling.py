@@ -1,5 +1,7 @@
 """`compile`: from a source and the name of a target to a `Construction`, or to a refusal."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 from jax.typing import DTypeLike
@@ -69,27 +71,51 @@ def compile(
     built = TARGETS[target].build(plan)
     # The defaults are tested, and measuring takes a second.
     if epsilon is None and not built.exact and (length, size) != (DEFAULT_LENGTH, 1):
-        errors = built.errors(key=jax.random.key(0), length=length, size=size, sequences=4)
-        check_promise(built, errors, size)
+        errors = measure(built, plan)
+        if errors[-1] > PROMISED[str(precision)]:
+            check_promise(built, errors, size, works=longest_length(plan))
     return built
 
 
-def check_promise(built: Construction, errors: np.ndarray, size: float) -> None:
+def measure(built: Construction, plan: Blueprint) -> np.ndarray:
+    """Return the errors on random tokens of the length and size that were asked for."""
+    return built.errors(key=jax.random.key(0), length=plan.length, size=plan.size, sequences=4)
+
+
+def longest_length(plan: Blueprint) -> int:
+    """Return about the largest length for which a network keeps the promise; 0 if none does."""
+    works, fails = 0, plan.length
+    while fails - works > max(1, works // 10):
+        tried = (works + fails) // 2
+        built = TARGETS[plan.target].build(replace(plan, length=tried))
+        # The same sequences each time, so the network is compiled once.
+        if measure(built, plan)[tried - 1] <= PROMISED[str(plan.dtype)]:
+            works = tried
+        else:
+            fails = tried
+    return works
+
+
+def check_promise(built: Construction, errors: np.ndarray, size: float, *, works: int = 0) -> None:
     """Refuse a network whose error is above PROMISED at the end of a sequence.
 
     errors  what `Construction.errors` returned
     size    of the tokens
+    works   a shorter length for which a network keeps the promise; 0 if it is not known
     """
     limit, name = PROMISED[str(built.dtype)], f"{built.target} in {built.dtype}"
     if errors[-1] <= limit:
         return
     served = np.flatnonzero(errors <= limit)
     reach = f" It holds up to {served[-1] + 1} tokens." if len(served) else ""
-    wider = "dtype='float64', " if built.dtype == np.float32 else ""
+    changes = ["dtype='float64'"] if built.dtype == np.float32 else []
+    changes.append(f"length={works}, for which it works" if works else "a shorter length")
+    # Networks are built for a size, and their errors there hardly depend on it.
+    changes += ["a smaller size"] if size > 1 else []
     raise BadInput(
         f"On {len(errors)} tokens of size {size:g} the error of {name} is {errors[-1]:.1e}, but "
-        f"compile promises {limit:g}.{reach} Use {wider}a shorter length or a smaller size; with "
-        "epsilon= compile promises nothing and returns the network."
+        f"compile promises {limit:g}.{reach} Use {' or '.join(changes)}; with epsilon= compile "
+        "promises nothing and returns the network."
     )
 
 

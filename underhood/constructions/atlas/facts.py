@@ -5,6 +5,7 @@ local      that holds only for what tokens further back add to y: a term of the 
 degree     y is a polynomial of the tokens of at most this degree (theorem D)
 symmetric  a diagonal state, read linearly, with no gate of x_t behind it (theorem S)
 coupled    a token that writes makes the memory fade (theorem C)
+reach      tokens up to which a fixed number of heads leaves an error below 1e-6; None: any number
 fixed      decays that the layer has or can have, all below 1 or near 1: others need a sum of them
 """
 
@@ -30,6 +31,7 @@ class Facts:
     degree: int | None = None
     symmetric: bool = False
     coupled: bool = False
+    reach: int | None = None
     fixed: bool = False
 
 
@@ -49,12 +51,14 @@ FACTS = {
     "gated_deltanet": Facts("gated DeltaNet", layers.GatedDeltaNet, growth=1, coupled=True),
     "deltanet": Facts("DeltaNet", layers.DeltaNet, growth=0, coupled=True),
     "kda": Facts("KDA", layers.KDA, growth=0, coupled=True),
-    "lightning": Facts("lightning", layers.Lightning, growth=0, coupled=True, fixed=True),
+    "lightning": Facts(
+        "lightning", layers.Lightning, growth=0, coupled=True, fixed=True, reach=65_536
+    ),
     "gla": Facts("GLA", layers.GLA, growth=1),
-    "retnet": Facts("RetNet", layers.RetNet, growth=1, coupled=True, fixed=True),
+    "retnet": Facts("RetNet", layers.RetNet, growth=1, coupled=True, fixed=True, reach=1_200),
     "rwkv6": Facts("RWKV-6", layers.RWKV6, growth=1),
     "rwkv7": Facts("RWKV-7", layers.RWKV7, growth=0, local=True, fixed=True),
-    "mlstm": Facts("mLSTM", layers.MLSTM, growth=0),
+    "mlstm": Facts("mLSTM", layers.MLSTM, growth=0, fixed=True, reach=65_536),
     "hgrn2": Facts("HGRN2", layers.HGRN2, growth=0, coupled=True),
     "rg_lru": Facts("RG-LRU block", layers.RGLRU, growth=2, coupled=True),
     "jamba": Facts("Jamba mixer", growth=2),

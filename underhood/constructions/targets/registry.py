@@ -59,7 +59,7 @@ TARGETS = {
             ("retnet", linear.build_retnet, (2,), linear.reasons_against_retnet),
             ("rwkv6", linear.build_rwkv6, (2,), no_reasons),
             ("rwkv7", linear.build_rwkv7, (2,), linear.reasons_against_rwkv7),
-            ("mlstm", linear.build_mlstm, (2,), no_reasons),
+            ("mlstm", linear.build_mlstm, (2,), linear.reasons_against_mlstm),
             ("jamba", jamba.build_jamba, (2,), mamba.reasons_against_block),
             ("rg_lru", coupled.build_rg_lru, (), no_reasons),
             ("hgrn2", coupled.build_hgrn2, (), coupled.reasons_against_hgrn2),

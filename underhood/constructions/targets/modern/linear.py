@@ -49,6 +49,18 @@ def reasons_against_rwkv7(plan: Blueprint) -> list[str]:
     return reasons
 
 
+def reasons_against_mlstm(plan: Blueprint) -> list[str]:
+    lowest = 1 / (1 + math.exp(SOFT_CAP - 1))
+    heads = plan.attention.heads if plan.attention is not None else ()
+    faster = [decay for head in heads for decay in head.decay if decay < lowest]
+    if not faster:
+        return []
+    return [
+        f"The soft cap keeps mLSTM's decays above σ(−15); those from σ(−14) = {lowest:.1e} on are "
+        f"built, and one is {min(faster):g}."
+    ]
+
+
 def logit_of(log_decay: np.ndarray) -> np.ndarray:
     """Return σ⁻¹(e^z) for z ≤ 0: +inf at 0 and −inf at −inf."""
     with np.errstate(divide="ignore"):
