@@ -157,7 +157,7 @@ def test_fixed_decays_serve_the_decays_that_they_add_up_to():
 
 
 def test_a_refused_length_names_one_that_works():
-    with pytest.raises(uh.BadInput, match="On 2500 tokens .* Use length=1") as caught:
+    with pytest.raises(uh.BadInput, match=r"On 2500 tokens .* Use length=1") as caught:
         uh.compile(source(), "retnet", length=2500)
     assert "smaller size" not in str(caught.value)
     length = int(str(caught.value).split("length=")[1].split(",")[0])
@@ -171,6 +171,27 @@ def test_mlstm_refuses_decays_below_its_soft_cap():
             uh.compile(source(decay=np.full(4, decay)), "mlstm")
     built = uh.compile(source(decay=np.full(4, 1e-6)), "mlstm")
     assert built.error(key=KEY, length=32, sequences=2) < 1e-12
+
+
+def test_a_refusal_claims_no_more_than_is_proved():
+    summed = uh.attention_from_linear_rnn(np.array([1.0, 0.7]))
+    rnn = uh.GatedRNN.init(d_in=2, hidden=3, gated=3, d_out=2, key=KEY)
+    unproved = [
+        (summed, "min_gru", {}),
+        (source(decay=np.full(4, 0.3)), "rwkv7", {}),
+        (HEADS, "jamba", {}),
+        (rnn, "mamba2", {}),
+        (rnn, "gated_rnn", {}),
+        (source(), "lru_in_out_mlp", {"activation": "relu"}),
+    ]
+    singular = attention(4, rank_v=2, rank_m=2)
+    proved = [(source(), "min_gru", {}), (singular, "lstm", {"form": "compact"})]
+    for words, cases in (("is not built: ", unproved), ("is not possible: ", proved)):
+        for given, target, options in cases:
+            with refused(f"→ {target} {words}"):
+                uh.compile(given, target, **options)
+    with refused("a gated RNN already, so there is nothing to compile"):
+        uh.compile(rnn, "gated_rnn")
 
 
 def test_refusals_say_why():

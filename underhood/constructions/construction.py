@@ -21,11 +21,15 @@ from underhood.layers.base.layer import Size
 
 
 class ImpossibleConstruction(BadInput):
-    """The request cannot be met; `reasons` says why, all of them at once."""
+    """The request cannot be met; `reasons` says why, all of them at once.
 
-    def __init__(self, request: str, reasons: list[str]):
-        self.reasons = tuple(reasons)
-        super().__init__(f"{request} is not possible: {' '.join(reasons)}")
+    proved  no weights meet the request; False: underhood does not build it, and others might
+    """
+
+    def __init__(self, request: str, reasons: list[str], *, proved: bool = True):
+        self.reasons, self.proved = tuple(reasons), proved
+        verdict = "possible" if proved else "built"
+        super().__init__(f"{request} is not {verdict}: {' '.join(reasons)}")
 
 
 class Role(NamedTuple):

@@ -183,6 +183,7 @@ class Target:
     takes                           options that it takes besides `layers`
     reasons_against                 lists what it has against a source, beyond what all targets have
     not_from_gated_rnn              why a gated RNN is no source for it
+    proves                          tells whether the reasons against a source are a proof
     orders                          the orders that it has; (): every order
     """
 
@@ -195,6 +196,7 @@ class Target:
         "A gated RNN has an output gate over two state vectors, which this target lacks."
     )
     orders: tuple[int, ...] = ()
+    proves: Callable[[Blueprint], bool] = lambda plan: False
 
     @property
     def exact(self) -> bool:
@@ -204,8 +206,8 @@ class Target:
     def plan(self, asked: Blueprint) -> Blueprint:
         """Choose what is left open, or refuse with all reasons.
 
-        ImpossibleConstruction is raised if the target cannot hold the source, and BadInput if only
-        the options are wrong.
+        ImpossibleConstruction is raised if the target cannot hold the source, or is not built for
+        it, and BadInput if only the options are wrong.
         """
         if self.exact:
             asked = replace(asked, length=DEFAULT_LENGTH, size=1.0)
@@ -214,11 +216,12 @@ class Target:
         reasons = [] if possible else [self.not_from_gated_rnn]
         if asked.form == "compact" and "form" in self.takes and attention is not None:
             reasons += forms.reasons_against_compact(attention)
+        proved = bool(reasons and possible) or self.proves(asked)
         reasons += self.reasons_against(asked)
         options = self.reasons_against_options(asked, possible)
         if reasons:
             request = f"{type(asked.source).__name__} → {asked.target}"
-            raise ImpossibleConstruction(request, reasons + options)
+            raise ImpossibleConstruction(request, reasons + options, proved=proved)
         if options:
             raise BadInput(f"compile: {' '.join(options)}")
         has_form = attention is not None and "form" in self.takes

@@ -4,7 +4,11 @@ from underhood.constructions.target import Blueprint, Target
 from underhood.constructions.targets import decayed_attention, gated_rnn, gru, lru, lstm, mamba
 from underhood.constructions.targets.lru_in_out_mlp import build_mlp, reasons_against_mlp
 from underhood.constructions.targets.modern import coupled, jamba, linear, selective
-from underhood.constructions.targets.modern.impossible import refuse_min_gru, swap_symmetry
+from underhood.constructions.targets.modern.impossible import (
+    breaks_swap_symmetry,
+    refuse_min_gru,
+    swap_symmetry,
+)
 
 LINEARISED = ("form", "order", "epsilon")
 
@@ -24,7 +28,10 @@ TWO_SUMS = (
 
 TARGETS = {
     "gated_rnn": Target(
-        gated_rnn.build_gated_rnn, (1,), not_from_gated_rnn="The source is a gated RNN already."
+        gated_rnn.build_gated_rnn,
+        (1,),
+        not_from_gated_rnn="The source is a gated RNN already, so there is nothing to compile; "
+        "uh.reduce makes it smaller.",
     ),
     "side_gated_rnn": Target(
         gated_rnn.build_side_gated_rnn, (1,), reasons_against=gated_rnn.reasons_against_side_gates
@@ -65,5 +72,11 @@ TARGETS = {
             ("hgrn2", coupled.build_hgrn2, (), coupled.reasons_against_hgrn2),
         )
     },
-    "min_gru": Target(refuse_min_gru, (1,), takes=LINEARISED, reasons_against=swap_symmetry),
+    "min_gru": Target(
+        refuse_min_gru,
+        (1,),
+        takes=LINEARISED,
+        reasons_against=swap_symmetry,
+        proves=lambda plan: plan.attention is not None and breaks_swap_symmetry(plan.attention),
+    ),
 }
