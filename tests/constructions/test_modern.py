@@ -194,6 +194,15 @@ def test_a_refusal_claims_no_more_than_is_proved():
         uh.compile(rnn, "gated_rnn")
 
 
+def test_every_default_epsilon_can_be_given():
+    for target in TARGETS:
+        for dtype in ("float64", "float32"):
+            built = uh.compile(source(), target, dtype=dtype)
+            if built.epsilon is not None:
+                given = float(f"{built.epsilon:.1e}")
+                assert uh.compile(source(), target, dtype=dtype, epsilon=given).epsilon == given
+
+
 def test_refusals_say_why():
     with refused("min_gru is not possible … change places … even in a limit"):
         uh.compile(source(), "min_gru")

@@ -47,6 +47,9 @@ FORMS: dict[str, Callable[[Attention, bool], forms.Factors]] = {
 # where a network would become unwieldy.
 SENSIBLE_NEURONS = 1500
 
+# The smallest default, 2⁻⁶⁰, is in the range, also where it is printed with two digits.
+LEAST_EPSILON = 1e-19
+
 # Longer sequences than this cannot be asked for.
 LONGEST_ASKED = 2**20
 
@@ -78,7 +81,7 @@ class Blueprint:
         problems = [] if self.order is None else whole_problems(most=8, order=self.order)
         problems += [] if self.layers is None else whole_problems(most=2, layers=self.layers)
         if self.epsilon is not None:
-            problems += number_problems(least=1e-12, most=10.0, epsilon=self.epsilon)
+            problems += number_problems(least=LEAST_EPSILON, most=10.0, epsilon=self.epsilon)
         problems += whole_problems(most=LONGEST_ASKED, length=self.length)
         problems += number_problems(above=True, size=self.size)
         refuse(problems, about="compile")
