@@ -393,4 +393,9 @@ def test_inspect_shows_attention_maps_of_a_layer(folder, capsys) -> None:
         assert all(part in line for part in reason.split(" … ")), line
     np.savetxt("short.txt", xs[:, :2])
     assert main([*given[:-1], "short.txt"]) == 2
-    assert "short.txt has 2 numbers a line; give 3" in capsys.readouterr().err
+    assert "short.txt has 2 numbers in line 1; give 3" in capsys.readouterr().err
+    Path("ragged.txt").write_text("1 2 3\n\n1 2 3\n4\n")
+    assert main([*given[:-1], "ragged.txt"]) == 2
+    assert "ragged.txt has 1 number in line 4; give 3" in capsys.readouterr().err
+    assert main([*given, "--length", "5"]) == 2
+    assert "--length of random tokens and --tokens do not go together" in capsys.readouterr().err

@@ -72,6 +72,13 @@ class Inspect:
         if given and not self.map:
             belong = "belongs" if len(given) == 1 else "belong"
             raise BadInput(f"{' and '.join(given)} {belong} to --map; add it.")
+        if self.tokens is not None:
+            drawn = [name for name in ("length", "seed") if f"--{name}" in given]
+            if drawn:
+                words = " and ".join(f"--{name}" for name in drawn)
+                raise BadInput(
+                    f"{words} of random tokens and --tokens do not go together; leave one out."
+                )
         if self.json and self.output:
             raise BadInput(
                 "--json prints the maps, and --output draws them; leave one of them out."
@@ -115,7 +122,11 @@ class Inspect:
         wanted = f"{d_in} number{'s' * (d_in != 1)} a line, parted by spaces"
         try:
             lines = self.tokens.read_text(encoding="utf-8").splitlines()
-            rows = [[float(word) for word in line.split()] for line in lines if line.strip()]
+            rows = {
+                number: [float(word) for word in line.split()]
+                for number, line in enumerate(lines, 1)
+                if line.strip()
+            }
         except UnicodeDecodeError:
             raise BadInput(f"{self.tokens} is no text file; give {wanted}.") from None
         except ValueError as error:
@@ -124,10 +135,13 @@ class Inspect:
             ) from None
         if not rows:
             raise BadInput(f"{self.tokens} holds no tokens; give {wanted}.")
-        unfit = next((row for row in rows if len(row) != d_in), None)
-        if unfit is not None:
-            raise BadInput(f"{self.tokens} has {len(unfit)} numbers a line; give {wanted}.")
-        return np.array(rows)
+        for number, row in rows.items():
+            if len(row) != d_in:
+                plural = "s" * (len(row) != 1)
+                raise BadInput(
+                    f"{self.tokens} has {len(row)} number{plural} in line {number}; give {wanted}."
+                )
+        return np.array(list(rows.values()))
 
 
 def read_weights_of_any_kind(path: Path) -> "Contents":

@@ -137,6 +137,13 @@ def test_layers_without_a_map_are_refused_in_a_line(name, unhooked):
         uh.attention_map(layer, cases.sequence(3))
 
 
+def test_an_mlstm_whose_outputs_overflow_is_refused(unhooked):
+    """Its map divides by the normaliser, which hides that the layer's sums are infinite."""
+    large = jax.tree.map(lambda W: 1e120 * np.asarray(W, float), cases.make("mLSTM"))
+    with refused("the maps are not finite"):
+        uh.attention_map(large, np.random.default_rng(0).normal(size=(4, 3)))
+
+
 def test_what_is_no_sequence_is_refused(unhooked):
     layer = cases.make("GLA")
     for wrong in (np.ones((2, 3, 3)), np.ones((3, 4)), "abc"):

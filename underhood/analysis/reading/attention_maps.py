@@ -100,7 +100,12 @@ def attention_map(layer: object, xs: Weight) -> AttentionMap:
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), layer)
         maps, values, outside, outputs = mixed_tokens(wide, jnp.asarray(xs, jnp.float64))
     made = AttentionMap(np.asarray(maps), np.asarray(values), outside, np.asarray(outputs))
-    if not all(np.all(np.isfinite(part)) for part in (made.maps, made.values, made.outputs)):
+    parts = [made.maps, made.values, made.outputs]
+    if isinstance(layer, MLSTM):
+        # Its map is divided by the normaliser, which the layer does after its sums.
+        with jax.enable_x64(True):
+            parts.append(np.asarray(eqx.filter_jit(wide)(jnp.asarray(xs, jnp.float64))))
+    if not all(np.all(np.isfinite(part)) for part in parts):
         raise BadInput("attention_map: the maps are not finite; scale the tokens or weights down.")
     return made
 
