@@ -110,6 +110,35 @@ def test_the_first_screen_tells_the_story_and_then_the_tally(page) -> None:
     assert lowest < tally["y"] and tally["y"] + tally["height"] < 900
 
 
+# What stands at the left edge of the scrolled grid, and how far apart the labels' words are.
+LABELS = """() => {
+  const box = document.querySelector(".signs-box");
+  box.scrollIntoView({ behavior: "instant" });
+  box.scrollLeft = 10000;
+  const left = box.getBoundingClientRect().left;
+  const heads = [...box.querySelectorAll("tbody th, thead td")];
+  const covered = heads.every((head) => {
+    const { top, bottom, right } = head.getBoundingClientRect();
+    return [left + 1, (left + right) / 2, right - 1].every((x) => {
+      return document.elementFromPoint(x, (top + bottom) / 2) === head;
+    });
+  });
+  const words = heads.slice(1).map((head) => {
+    const range = document.createRange();
+    range.selectNodeContents(head);
+    return range.getBoundingClientRect();
+  });
+  const gaps = words.slice(1).map((word, i) => word.top - words[i].bottom);
+  return { scrolled: box.scrollLeft, covered, gap: Math.min(...gaps) };
+}"""
+
+
+def test_the_labels_of_the_grid_stay_in_view_on_a_phone(chromium, address) -> None:
+    page, _ = opened(chromium, address, viewport={"width": 400, "height": 800})
+    seen = page.evaluate(LABELS)
+    assert seen["scrolled"] > 0 and seen["covered"] and seen["gap"] >= 4, seen
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1400])
 def test_it_fits_the_screen_has_contrast_and_stays_quiet(chromium, address, width, scheme) -> None:
