@@ -217,9 +217,11 @@ def cell_of(row: Json) -> Sign:
         facts.append(f"{row['parameters']} parameters.")
     if row["error"] is not None:
         facts.append(f"Error {row['error']:.0e} on {row['tokens']} fresh tokens.")
-    if row["theorem"] is not None:
+    # The words of an open answer name them already.
+    if row["theorem"] is not None and answer != "open":
         kind = "No weights, and no limit" if answer == "impossible" else "No exact weights"
-        facts.append(f"{kind}: theorem {' and '.join(row['theorem'])}.")
+        plural = "s" * (len(row["theorem"]) > 1)
+        facts.append(f"{kind}: theorem{plural} {' and '.join(row['theorem'])}.")
     if row["gap"] is not None:
         facts.append(
             f"Witness: {row['value of the source']:.2g} in the source, "

@@ -10,7 +10,7 @@ from underhood.constructions.atlas.witnesses import Gap
 from underhood.experiments.beyond import atlas
 from underhood.experiments.running.setting import Setting
 from underhood.report.charts import Grid, alt_text, encode_chart
-from underhood.report.frontier import atlas_charts
+from underhood.report.frontier import atlas_charts, cell_of
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,12 @@ def test_the_grid_has_a_sign_and_a_text_for_every_pair(outcome) -> None:
     texts = {cell.sign: " ".join(cell.text) for cell in grid.cells}
     assert "Error" in texts["="] and "theorem N" in texts["→"]
     assert "theorem S" in texts["✕"] and "gap" in texts["✕"]
+    # The words of an open pair name its theorems once, and two theorems are theorems.
+    row = next(row for row in outcome.rows if row["answer"] == "limit")
+    both = cell_of(row | {"theorem": "NC"})
+    assert "No exact weights: theorems N and C." in both.text
+    once = cell_of(row | {"answer": "open", "how": "No weights are exact (theorem N)."})
+    assert " ".join(once.text).count("theorem") == 1
     assert encode_chart(grid)["kind"] == "grid" and "impossible" in alt_text(grid)
 
 
@@ -43,6 +49,8 @@ def test_what_would_refute_a_theorem_is_not_held() -> None:
     broken = Gap("swap", 0.5, 1e-3, 1e-9, "somewhere")
     verdicts = [number.verdict for number in atlas.judge_witnesses([answer], [broken])]
     assert verdicts == ["differs", "differs"]
+    (zero, least) = atlas.judge_witnesses([answer], [broken])
+    assert "in 1 pair " in f"{zero.rule} " and "in 1 pair " in least.rule
     grown = Gap("norm", 3.0, 2.0, 0.1, "somewhere")
     limit = can("attention", "retnet")
     verdicts = [number.verdict for number in atlas.judge_witnesses([limit], [grown])]

@@ -187,11 +187,12 @@ def judge_witnesses(answers: Sequence[AtlasAnswer], gaps: Sequence[Gap | None]) 
         count = len(of)
         alone: Json = {"paper": None, "seeds": count}
         zero, least = max(gap.target_value for gap in of), min(gap.gap for gap in of)
-        what = f"largest value of fitted layers in {count} pairs"
+        pairs = f"{count} pair{'s' * (count > 1)}"
+        what = f"largest value of fitted layers in {pairs}"
         numbers.append(
             at_most(f"{letter}: zero by the theorem", zero, ONLY_ROUNDING, what=what, **alone)
         )
-        rule = f"least error that the theorem leaves in {count} pairs ≥ {LEAST_OFF:g}"
+        rule = f"least error that the theorem leaves in {pairs} ≥ {LEAST_OFF:g}"
         holds = least >= LEAST_OFF
         numbers.append(judged(f"{letter}: gap", least, rule, holds, **alone, least=1))
     grown = [
