@@ -333,6 +333,13 @@ def test_the_terminal_shows_short_tables_row_by_row(capsys) -> None:
         assert words in printed and len(printed.splitlines()) < 20
 
 
+def test_the_terminal_leaves_sentences_to_the_page(capsys) -> None:
+    row = {"neurons": 3, "how": "1 layer by compile, form minimal."}
+    console().print(details(result() | {"rows": [row]}, "a claim"))
+    printed = capsys.readouterr().out
+    assert "neurons" in printed and "how" not in printed and "layer" not in printed
+
+
 def test_claims_of_our_own_are_tallied_apart_and_hold_or_do_not(tmp_path, capsys) -> None:
     ours = result("identifiability") | {"verdict": "differs"}
     ours["numbers"] = [number | {"whose": "ours"} for number in ours["numbers"]]

@@ -37,6 +37,10 @@ WIDEST, TALLEST = 72, 24
 LONGEST_TABLE = 100
 
 
+# Columns of results that hold sentences, which a terminal would print ten letters a line.
+SENTENCES = ("how",)
+
+
 def console() -> Console:
     """Return a console; 160 columns wide where there is no terminal."""
     made = Console(highlight=False)
@@ -142,9 +146,14 @@ def details(result: Json, claim: str) -> RenderableType:
     if len(rows) > LONGEST_TABLE:
         parts.append(Text(f"{len(rows)} rows, which the page of the report shows"))
     elif rows:
-        parts.append(plain_table(rows))
+        parts.append(plain_table([without_sentences(row) for row in rows]))
     parts += [Text(f"- {note}") for note in result.get("notes", ())]
     return Group(*parts)
+
+
+def without_sentences(row: Json) -> Json:
+    """Return a row of a result without the columns that hold sentences."""
+    return {name: value for name, value in row.items() if name not in SENTENCES}
 
 
 def plain_table(rows: list[Json]) -> Table:
