@@ -172,8 +172,8 @@ def compare_constant(
     first = getattr(layer, "reach", 1)
     counts = [first, first + 1, length - 1, length]
     batches = [
-        constant_sequences(*drawn, counts)
-        for drawn in np.random.default_rng(seed).normal(size=(DRAWS, 2, width))
+        constant_sequences(x, z, counts)
+        for x, z in np.random.default_rng(seed).normal(size=(DRAWS, 2, width))
     ]
     # z shall read what x wrote: for most tokens it does.
     xs = max(batches, key=lambda batch: float(early_and_late(run_at(source, batch, counts))[0]))
@@ -186,8 +186,9 @@ def compare_constant(
         for early, late in map(early_and_late, (run_at(source, xs, counts), read))
     ]
     where = f"{length} times a token, then another, both N(0, I): the last step over the first"
-    gap = abs(1 - values[1] / max(values[0], SOFTEST))
-    return Gap("coupled", *values, gap, where)
+    of_source, of_layer = values
+    gap = abs(1 - of_layer / max(of_source, SOFTEST))
+    return Gap("coupled", of_source, of_layer, gap, where)
 
 
 def constant_sequences(x: np.ndarray, z: np.ndarray, counts: list[int]) -> np.ndarray:
