@@ -57,7 +57,7 @@ READ = {
     # what is no dict of arrays
     "takes a dict … not a list … module.state_dict()": ([W(3)], "torch.LSTM"),
     "takes a dict … not a NoneType": (None, "torch.LSTM"),
-    "takes a dict … not a LSTM": (layer_of("torch.LSTM"), "torch.LSTM"),
+    "takes a dict … not an LSTM": (layer_of("torch.LSTM"), "torch.LSTM"),
     "the source holds no arrays": ({}, "torch.LSTM"),
     "the name 3 is no string": ({3: W(3)}, "torch.LSTM"),
     "weight_ih_l0 is a list": (LSTM | {"weight_ih_l0": [[1.0]]}, "torch.LSTM"),
@@ -169,7 +169,7 @@ def test_refused_dicts(words: str) -> None:
 
 
 WRITTEN = {
-    "torch.LSTM takes a LSTM or a Stack of them, not a GRU": (layer_of("torch.GRU"), "torch.LSTM"),
+    "torch.LSTM takes an LSTM or a Stack of them, not a GRU": (layer_of("torch.GRU"), "torch.LSTM"),
     "not a Stack with a GRU": (uh.Stack(None, [layer_of("torch.GRU")], None), "torch.LSTM"),
     "torch.GRU resets after … reset='after'": (
         uh.GRU(

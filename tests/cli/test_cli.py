@@ -81,7 +81,7 @@ REFUSED = {
     "decompile truncated.safetensors": "not a readable safetensors file",
     "decompile nan.safetensors": "NaN or infinite",
     "decompile bad_decay.safetensors": "decay must lie in [0, 1]",
-    "decompile lstm.safetensors": "takes a GatedRNN, a DenseGatedRNN or a SideGatedRNN, not a LSTM",
+    "decompile lstm.safetensors": "a DenseGatedRNN or a SideGatedRNN, not an LSTM",
     "decompile good.safetensors": "or a SideGatedRNN, not a LinearAttention",
     "decompile rnn.safetensors -o exists.safetensors": "--force",
     "decompile rnn.safetensors -o locked/deep/x": "locked/deep",
@@ -104,7 +104,7 @@ REFUSED = {
     "compile objects.safetensors -o x": "not a readable safetensors file",
     "compile half_missing.safetensors -o x": "need the tensors W_V, W_K and W_Q",
     "compile extra.safetensors -o x": "W_O",
-    "compile lstm.safetensors -o x": "not a LSTM",
+    "compile lstm.safetensors -o x": "not an LSTM",
     # Weights that are not what they should be.
     "compile vector.safetensors -o x": "must be [d_v, d_in]",
     "compile cube.safetensors -o x": "must be [d_v, d_in]",

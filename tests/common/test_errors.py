@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from underhood.common.arrays import key_problems, typed_key
-from underhood.common.errors import BadInput, check_name, in_words, reason_of, refuse
+from underhood.common.errors import (
+    BadInput,
+    check_name,
+    in_words,
+    kind_of,
+    reason_of,
+    refuse,
+    with_article,
+)
 from underhood.common.provenance import commit, provenance, source_checksum, version
 from underhood.common.threads import controller, one_thread
 
@@ -91,3 +99,9 @@ def test_one_thread_limits_blas_while_it_runs() -> None:
     assert threads.__doc__ == "Counts."
     blas = [pool["user_api"] == "blas" for pool in controller().info()]
     assert all(count == 1 for count, limited in zip(threads(extra=0), blas, strict=True) if limited)
+
+
+def test_an_article_is_the_one_that_is_spoken() -> None:
+    words = "a GRU, an LSTM, an LRU, a LinearAttention, an MLSTM, a MultiHead, an ndarray, an int"
+    assert ", ".join(with_article(word.split()[1]) for word in words.split(", ")) == words
+    assert kind_of([]) == "a list"

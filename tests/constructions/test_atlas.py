@@ -274,7 +274,7 @@ def test_bad_input_is_one_line(unhooked):
         uh.can("softmax", "gru")
     with refused("Unknown target 'mamba9' … min_gru_2"):
         uh.can("attention", "mamba9")
-    with refused("as source, not a int"):
+    with refused("as source, not an int"):
         uh.can(3, "gru")
     with refused("as source, not a GRU"):
         uh.can(uh.GRU.init(d_in=2, hidden=2, key=jax.random.key(0)), "gru")

@@ -81,8 +81,8 @@ def test_code_that_trains_is_part_of_the_address(monkeypatch) -> None:
 
 
 WRONG = {
-    "the task is a int": {"task": 3},
-    "the recipe is a int": {"recipe": 3},
+    "the task is an int": {"task": 3},
+    "the recipe is an int": {"recipe": 3},
     "students is a dictionary": {"students": gated},
     "cannot name a student": {"students": {"a b": gated}},
     "is no function": {"students": {"a": 3}},

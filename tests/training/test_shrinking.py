@@ -210,7 +210,7 @@ def nine_inputs(width, *, key):
 
 
 REFUSED = {
-    "cannot shrink a LRU; give a GatedRNN or a SideGatedRNN": lambda: uh.train(
+    "cannot shrink an LRU; give a GatedRNN or a SideGatedRNN": lambda: uh.train(
         linear_student, make_task(), PLAN, widths=4, key=jax.random.key(0)
     ),
     "the axis learning_rate changes one Recipe": lambda: train(axes={"learning_rate": [0.1]}),

@@ -76,12 +76,12 @@ def sized(d_in, d_out):
     ("arguments", "message"),
     [
         ({"make_student": 3}, "make_student must be a function"),
-        ({"make_student": lambda width, *, key: 3}, "make_student gave a int"),
+        ({"make_student": lambda width, *, key: 3}, "make_student gave an int"),
         ({"make_student": killable.make_student(3, key=KEY)}, "make_student must be a function"),
         ({"make_student": uh.GatedRNN}, "make_student(width, *, key), but"),
         ({"make_student": lambda width: 3}, "got an unexpected keyword argument 'key'"),
         # Nothing that could be trained: a Python number is a setting.
-        ({"make_student": odd(2.0)}, "gave a Odd; give a module"),
+        ({"make_student": odd(2.0)}, "gave an Odd; give a module"),
         ({"make_student": odd(jnp.ones(2, jnp.bfloat16))}, "holds bfloat16 weights"),
         ({"make_student": odd(jnp.ones(2), lambda *both: both)}, "returns a tuple; return one"),
         (
@@ -91,7 +91,7 @@ def sized(d_in, d_out):
         ({"make_student": sized(D + 1, D)}, "takes one sequence"),
         ({"make_student": sized(D, D + 1)}, "give the student 2 inputs and 2 outputs"),
         ({"task": TASK.attention}, "use one of underhood.tasks"),
-        ({"recipe": 100}, "the recipe is a int"),
+        ({"recipe": 100}, "the recipe is an int"),
         ({"seeds": 0}, "seeds is 0; train at least one"),
         ({"seeds": -1}, "seeds is -1"),
         ({"seeds": ()}, "seeds is empty"),
@@ -112,7 +112,7 @@ def sized(d_in, d_out):
         ({"axes": {"learning_rate": ()}}, "the axis learning_rate is empty"),
         ({"axes": {"learning_rate": (float("nan"),)}}, "finite numbers"),
         ({"axes": {"weight_decay": ("a",)}}, "use numbers"),
-        ({"axes": {"teacher": (3,)}}, "teacher 0 is a int"),
+        ({"axes": {"teacher": (3,)}}, "teacher 0 is an int"),
         ({"axes": {"teacher": (WIDE,)}}, "teacher 0 differs in fields or shapes"),
         ({"task": RECALL, "axes": {"teacher": (TASK.attention,)}}, "needs a TeacherStudent"),
         ({"lanes": 0}, "lanes is 0"),

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from underhood.common.errors import BadInput, refuse
+from underhood.common.errors import BadInput, kind_of, refuse
 from underhood.common.numbers import share_problems, whole_problems
 from underhood.constructions import Construction
 from underhood.layers import DenseGatedRNN, GatedRNN, SideGatedRNN
@@ -35,7 +35,7 @@ def check_gated(
     if not isinstance(model, ReadableNetwork if dense else GatedNetwork):
         more = ", a DenseGatedRNN" if dense else ""
         raise BadInput(
-            f"{about} takes a GatedRNN{more} or a SideGatedRNN, not a {type(model).__name__}; "
+            f"{about} takes a GatedRNN{more} or a SideGatedRNN, not {kind_of(model)}; "
             "attention_score judges any layer."
         )
     if model.d_in == 0:

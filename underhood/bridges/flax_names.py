@@ -22,7 +22,7 @@ from underhood.bridges.entries import (
 )
 from underhood.bridges.packing import PackedCell, Packing, pack, unpack
 from underhood.bridges.weight_files import NamedArrays
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, kind_of
 from underhood.layers import GRU, LSTM, Layer
 
 # Flax's letters in the order in which the gates are packed.
@@ -94,7 +94,7 @@ def packed_cell(layer: Layer, packing: Packing, about: str) -> PackedCell:
     """Return the weights of one layer, or refuse another kind."""
     if not isinstance(layer, packing.layer):
         raise BadInput(
-            f"{about} takes one {packing.layer.__name__}, not a {type(layer).__name__}; of a Stack "
+            f"{about} takes one {packing.layer.__name__}, not {kind_of(layer)}; of a Stack "
             "give the layers one by one."
         )
     return pack(layer, packing, about=about)

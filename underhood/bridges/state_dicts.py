@@ -16,7 +16,7 @@ from underhood.bridges.entries import in_memory_order
 from underhood.bridges.mamba_names import MixerLayer
 from underhood.bridges.packing import GRU_PACKING, LSTM_PACKING, Packing
 from underhood.bridges.weight_files import NamedArrays, read_weights
-from underhood.common.errors import BadInput, check_name
+from underhood.common.errors import BadInput, check_name, kind_of
 from underhood.layers import Affine, Layer, Mamba2, MambaBlock
 
 # What a state dict can be read as. An Affine is no layer: it has no state.
@@ -42,7 +42,7 @@ def packed(read: Callable[..., Any], write: Callable[..., Any], packing: Packing
 
 def write_linear(layer: Imported, about: str) -> NamedArrays:
     if not isinstance(layer, Affine):
-        raise BadInput(f"{about} takes an Affine, not a {type(layer).__name__}.")
+        raise BadInput(f"{about} takes an Affine, not {kind_of(layer)}.")
     return torch_names.linear_to_torch(layer)
 
 
@@ -55,8 +55,8 @@ def mixer_writer(kind: type[MixerLayer], target: str) -> Callable[[Imported, str
             return torch_names.with_ends(mixer_entries(mamba_names.mixer_of(stack), about), stack)
         if not isinstance(layer, kind):
             raise BadInput(
-                f"{about} takes a {kind.__name__} or a Stack of one, not a "
-                f"{type(layer).__name__}; compile attention with target={target!r}."
+                f"{about} takes a {kind.__name__} or a Stack of one, not "
+                f"{kind_of(layer)}; compile attention with target={target!r}."
             )
         return mixer_entries(layer, about)
 
@@ -141,9 +141,7 @@ def to_state_dict(layer: Any, kind: str) -> dict[str, np.ndarray]:  # Any: a lay
     check_name("kind", kind, KINDS_OF_DICTS)
     layer = getattr(layer, "layer", layer)
     if not isinstance(layer, Imported):
-        raise BadInput(
-            f"to_state_dict takes a layer or a construction, not a {type(layer).__name__}."
-        )
+        raise BadInput(f"to_state_dict takes a layer or a construction, not {kind_of(layer)}.")
     written = KINDS_OF_DICTS[kind].write(layer, kind)
     # safetensors writes the bytes of an array as they lie in memory.
     return {name: in_memory_order(array) for name, array in written.items()}

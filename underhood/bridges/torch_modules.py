@@ -25,7 +25,7 @@ from underhood.bridges.modern_modules import is_modern, layer_of_modern
 from underhood.bridges.state_dicts import Imported, from_state_dict, to_state_dict
 from underhood.bridges.weight_files import read_weights
 from underhood.common.decay import decay_from_nu
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, kind_of
 from underhood.layers import GRU, LSTM, Affine, GatedRNN, Layer, SideGatedRNN, Stack
 
 # What is put into a Sequential and changes nothing outside training.
@@ -80,7 +80,7 @@ def from_torch(module: Any) -> Imported:  # Any: a torch.nn.Module, which may no
         )
     raise BadInput(
         "from_torch takes an nn.LSTM, an nn.GRU, an nn.Linear or an nn.Sequential of them, or a "
-        f"mixer of transformers, not a {type(module).__name__}; give the part of your module that "
+        f"mixer of transformers, not {kind_of(module)}; give the part of your module that "
         "is one, or use from_state_dict(module.state_dict(), kind='torch.LSTM', prefix='rnn.')."
     )
 
@@ -189,7 +189,7 @@ def module_of(layer: Any, ours: ModuleType) -> Any:  # Any: as in to_torch
     names = ", ".join(kind.__name__ for kind in ours.MODULES)
     raise BadInput(
         f"to_torch takes a construction, an LSTM, GRU or Affine, {names}, or a Stack (of LSTMs "
-        f"alone, of GRUs alone, or of the others), not a {type(layer).__name__}; compile attention "
+        f"alone, of GRUs alone, or of the others), not {kind_of(layer)}; compile attention "
         "first."
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 from underhood.bridges.entries import check_dimensions, check_names, check_shapes, in_memory_order
 from underhood.bridges.packing import PackedCell, Packing, pack, padded, unpack
 from underhood.bridges.weight_files import NamedArrays
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, kind_of, with_article
 from underhood.layers import GRU, LSTM, Affine, Layer, Stack
 
 ENDS = ("embed", "readout")
@@ -129,7 +129,8 @@ def rnn_to_torch(layer: Layer, packing: Packing, about: str) -> NamedArrays:
         if not isinstance(cell, packing.layer):
             inside = "a Stack with " if isinstance(layer, Stack) else ""
             raise BadInput(
-                f"{about} takes a {kind} or a Stack of them, not {inside}a {type(cell).__name__}."
+                f"{about} takes {with_article(kind)} or a Stack of them, "
+                f"not {inside}{kind_of(cell)}."
             )
         cells.append(cell)
     if not isinstance(layer, Stack):

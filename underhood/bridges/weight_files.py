@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from underhood.common.arrays import Weight
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, kind_of
 from underhood.common.tensors import WIDENED, UnreadableTensors, read_tensors
 
 NamedArrays = dict[str, np.ndarray]
@@ -37,8 +37,8 @@ def read_weights(source: Any, prefix: str) -> NamedArrays:  # Any: whatever the 
         named = read_file(Path(source), prefix)
     else:
         raise BadInput(
-            "from_state_dict takes a dict of arrays or the path of a safetensors file, not a "
-            f"{type(source).__name__}; of a torch module give module.state_dict()."
+            "from_state_dict takes a dict of arrays or the path of a safetensors file, not "
+            f"{kind_of(source)}; of a torch module give module.state_dict()."
         )
     if not named:
         raise BadInput("from_state_dict: the source holds no arrays.")
@@ -81,7 +81,7 @@ def usable(name: str, value: Any) -> np.ndarray:  # Any: an array of any framewo
     if not isinstance(value, Weight):
         quantised = " (quantised weights must be turned back into floats first)"
         hint = quantised if type(value).__name__ == "ScriptObject" else ""
-        raise BadInput(f"{name} is a {type(value).__name__}; give an array{hint}.")
+        raise BadInput(f"{name} is {kind_of(value)}; give an array{hint}.")
     array = np.asarray(value)
     if array.dtype in WIDENED:
         array = array.astype(np.float32)

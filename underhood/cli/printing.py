@@ -38,7 +38,7 @@ LONGEST_TABLE = 100
 
 
 # Columns of results that hold sentences, which a terminal would print ten letters a line.
-SENTENCES = ("how",)
+SENTENCE_COLUMNS = ("how",)
 
 
 def console() -> Console:
@@ -153,7 +153,7 @@ def details(result: Json, claim: str) -> RenderableType:
 
 def without_sentences(row: Json) -> Json:
     """Return a row of a result without the columns that hold sentences."""
-    return {name: value for name, value in row.items() if name not in SENTENCES}
+    return {name: value for name, value in row.items() if name not in SENTENCE_COLUMNS}
 
 
 def plain_table(rows: list[Json]) -> Table:

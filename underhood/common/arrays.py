@@ -7,6 +7,8 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PRNGKeyArray, PyTree
 
+from underhood.common.errors import kind_of
+
 Weight = jax.Array | np.ndarray
 
 FLOATS: dict[str, np.dtype] = {"float64": np.dtype(np.float64), "float32": np.dtype(np.float32)}
@@ -19,7 +21,7 @@ def array_problem(name: str, value: Any, *, infinite: bool = False) -> str | Non
     infinite  ±inf is allowed
     """
     if not isinstance(value, Weight):
-        return f"{name} is a {type(value).__name__}; give a NumPy or JAX array"
+        return f"{name} is {kind_of(value)}; give a NumPy or JAX array"
     if value.dtype == object:
         return f"{name} holds Python objects; give float32 or float64 numbers"
     if np.issubdtype(value.dtype, np.complexfloating):

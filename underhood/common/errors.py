@@ -30,6 +30,22 @@ def check_name(what: str, name: object, known: Iterable[str]) -> None:
     raise BadInput(f"Unknown {what} {name!r}; use one of {', '.join(names)}.{hint}")
 
 
+# Letters whose names begin with a vowel: an LSTM, but a GRU.
+SPOKEN_WITH_VOWEL = "AEFHILMNORSX"
+
+
+def with_article(name: str) -> str:
+    """Return the name of a class after "a" or "an", as it is spoken."""
+    letters = name[:2].isupper() or name.startswith("nd")
+    vowel = name[:1].upper() in SPOKEN_WITH_VOWEL if letters else name[:1].lower() in "aeio"
+    return f"{'an' if vowel else 'a'} {name}"
+
+
+def kind_of(value: object) -> str:
+    """Return the class of a value after "a" or "an"."""
+    return with_article(type(value).__name__)
+
+
 def in_words(error: Exception) -> str:
     """Return one line about an error of the user's or of the disk."""
     if isinstance(error, OSError):

@@ -7,7 +7,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from underhood.common.arrays import FLOATS, float_name
-from underhood.common.errors import BadInput, check_name
+from underhood.common.errors import BadInput, check_name, with_article
 from underhood.constructions.construction import Construction, ImpossibleConstruction
 from underhood.constructions.products.product import DEFAULT_LENGTH
 from underhood.constructions.sources.heads import Source
@@ -71,13 +71,13 @@ def compile(
     built = TARGETS[target].build(plan)
     # The defaults are tested, and measuring takes a second.
     if epsilon is None and not built.exact and (length, size) != (DEFAULT_LENGTH, 1):
-        errors = measure(built, plan)
+        errors = errors_as_asked(built, plan)
         if errors[-1] > PROMISED[str(precision)]:
             check_promise(built, errors, size, works=longest_length(plan))
     return built
 
 
-def measure(built: Construction, plan: Blueprint) -> np.ndarray:
+def errors_as_asked(built: Construction, plan: Blueprint) -> np.ndarray:
     """Return the errors on random tokens of the length and size that were asked for."""
     return built.errors(key=jax.random.key(0), length=plan.length, size=plan.size, sequences=4)
 
@@ -89,7 +89,7 @@ def longest_length(plan: Blueprint) -> int:
         tried = (works + fails) // 2
         built = TARGETS[plan.target].build(replace(plan, length=tried))
         # The same sequences each time, so the network is compiled once.
-        if measure(built, plan)[tried - 1] <= PROMISED[str(plan.dtype)]:
+        if errors_as_asked(built, plan)[tried - 1] <= PROMISED[str(plan.dtype)]:
             works = tried
         else:
             fails = tried
@@ -132,6 +132,8 @@ def check_source(source: object, target: str) -> None:
             ],
         )
     if not isinstance(source, Source):
-        raise BadInput(f"compile takes a LinearAttention, a MultiHead or a GatedRNN, not a {kind}.")
+        raise BadInput(
+            f"compile takes a LinearAttention, a MultiHead or a GatedRNN, not {with_article(kind)}."
+        )
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(source)):
         raise BadInput("compile reads the weights themselves: call it outside jit, grad and vmap.")

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from underhood.common.arrays import Weight
 from underhood.common.decay import decay_from_nu, nu_from_decay
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, kind_of
 from underhood.layers.base import recurrence
 from underhood.layers.base.layer import Layer, Size, axis_size, gaussian, zeros
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens
@@ -134,7 +134,7 @@ class MultiHead(Layer):
     def further_problems(self) -> list[str]:
         problems = [] if self.heads else ["it needs at least one head"]
         problems += [
-            f"head {number} is a {type(head).__name__}, not a LinearAttention"
+            f"head {number} is {kind_of(head)}, not a LinearAttention"
             for number, head in enumerate(self.heads)
             if not isinstance(head, LinearAttention)
         ]

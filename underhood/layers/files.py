@@ -20,7 +20,7 @@ import numpy as np
 import safetensors.numpy
 
 from underhood.common.decay import decay_from_nu
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, kind_of
 from underhood.common.files import Json, write_atomically
 from underhood.common.tensors import UnreadableTensors, read_tensors
 from underhood.layers.attention import LinearAttention, MultiHead
@@ -77,7 +77,7 @@ def save(path: str | os.PathLike[str], what: Any) -> None:  # Any: a layer, or w
     """Write a layer, or a construction with its roles and settings; whole or not at all."""
     layer = getattr(what, "layer", what)
     if not isinstance(layer, Layer) or type(layer).__name__ not in KINDS:
-        raise BadInput(f"save takes a layer or a construction, not a {type(what).__name__}.")
+        raise BadInput(f"save takes a layer or a construction, not {kind_of(what)}.")
     tensors: TensorDict = {}
     parts = {
         "layer": take_apart(layer, "", tensors),
@@ -113,7 +113,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
 def path_of(path: Any) -> Path:  # Any: whatever the caller gave
     """Return a path, or refuse what is none."""
     if not isinstance(path, str | os.PathLike):
-        raise BadInput(f"A path is a string or a pathlib.Path, not a {type(path).__name__}.")
+        raise BadInput(f"A path is a string or a pathlib.Path, not {kind_of(path)}.")
     return Path(path)
 
 
@@ -160,7 +160,7 @@ def contents_from(tensors: TensorDict, metadata: dict[str, str]) -> Contents:
     if tensors:
         raise BadInput(f"it holds tensors that no field names: {', '.join(sorted(tensors)[:5])}.")
     if not isinstance(layer, Layer):
-        raise BadInput(f"it holds a {type(layer).__name__}, which is no layer.")
+        raise BadInput(f"it holds {kind_of(layer)}, which is no layer.")
     if named and len(named) != layer.neurons:
         raise BadInput(f"it names {len(named)} roles for {layer.neurons} neurons.")
     return Contents(layer, named, settings)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import Weight
-from underhood.common.errors import BadInput, refuse
+from underhood.common.errors import BadInput, kind_of, refuse
 from underhood.layers.base.layer import Layer, Size, axis_size, gaussian
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens, problems_of
 
@@ -77,12 +77,12 @@ class Stack(Layer):
         if not isinstance(self.needs_x64, bool):
             problems.append(f"needs_x64 is {self.needs_x64!r}; give True or False")
         problems += [
-            f"{name} is a {type(end).__name__}, not an Affine or None"
+            f"{name} is {kind_of(end)}, not an Affine or None"
             for name, end in (("embed", self.embed), ("readout", self.readout))
             if not isinstance(end, Affine | None)
         ]
         problems += [
-            f"layer {number} is a {type(layer).__name__}, not a Layer"
+            f"layer {number} is {kind_of(layer)}, not a Layer"
             for number, layer in enumerate(self.layers)
             if not isinstance(layer, Layer)
         ]

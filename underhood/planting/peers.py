@@ -17,7 +17,7 @@ A stack calls an array by its path, `layers.0.U_f`.
 
 from dataclasses import dataclass, replace
 
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, with_article
 from underhood.common.files import Json
 
 WHOEVER_READS = "whoever reads"
@@ -179,5 +179,5 @@ def inputs_of(structure: Json, path: str = "") -> tuple[str, ...]:
 
 def peers_of_kind(kind: str) -> tuple[Peers, ...]:
     if kind not in PEERS:
-        raise BadInput(f"Nothing can be planted in a {kind}; use {', '.join(PEERS)}.")
+        raise BadInput(f"Nothing can be planted in {with_article(kind)}; use {', '.join(PEERS)}.")
     return PEERS[kind]

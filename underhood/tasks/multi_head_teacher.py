@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.common.errors import BadInput, refuse
+from underhood.common.errors import BadInput, refuse, with_article
 from underhood.common.linear_algebra import symmetric_part
 from underhood.common.numbers import whole_problems
 from underhood.layers import LinearAttention, MultiHead
@@ -49,7 +49,9 @@ class MultiHeadTeacher(Task):
         refuse(whole_problems(length=length), about="MultiHeadTeacher")
         if not isinstance(attention, MultiHead):
             kind = type(attention).__name__
-            raise BadInput(f"MultiHeadTeacher: the teacher is a {kind}; give a MultiHead.")
+            raise BadInput(
+                f"MultiHeadTeacher: the teacher is {with_article(kind)}; give a MultiHead."
+            )
         if any(extra is not None for head in attention.heads for extra in extras(head)):
             raise BadInput("MultiHeadTeacher: give heads without biases and decays.")
         self.attention, self.length = attention, int(length)

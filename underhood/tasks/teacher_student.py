@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from underhood.common.errors import BadInput, refuse
+from underhood.common.errors import BadInput, refuse, with_article
 from underhood.common.numbers import whole_problems
 from underhood.layers import LinearAttention
 from underhood.layers.base.layer import Size
@@ -37,7 +37,9 @@ class TeacherStudent(Task):
         refuse(whole_problems(length=length), about="TeacherStudent")
         if not isinstance(attention, LinearAttention):
             kind = type(attention).__name__
-            raise BadInput(f"TeacherStudent: the teacher is a {kind}; give one LinearAttention.")
+            raise BadInput(
+                f"TeacherStudent: the teacher is {with_article(kind)}; give one LinearAttention."
+            )
         if attention.d_out == 0:
             raise BadInput("TeacherStudent: the teacher has no outputs; give W_V at least one row.")
         self.attention, self.length = attention, int(length)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from underhood.common.arrays import key_problems, typed_key
-from underhood.common.errors import BadInput, reason_of, refuse
+from underhood.common.errors import BadInput, kind_of, reason_of, refuse, with_article
 from underhood.layers import LinearAttention
 from underhood.layers.files import KINDS
 from underhood.layers.modern.mixer import ModernLayer
@@ -140,7 +140,7 @@ def check_task_and_recipe(task: PyTree, recipe: PyTree, *, about: str) -> None:
         ("recipe", recipe, Recipe, "Recipe.fast(steps) or Recipe.paper()"),
     ):
         if not isinstance(value, kind):
-            raise BadInput(f"{about}: the {name} is a {type(value).__name__}; use {advice}.")
+            raise BadInput(f"{about}: the {name} is {kind_of(value)}; use {advice}.")
 
 
 def at_length(task: Task, recipe: Recipe) -> Task:
@@ -185,7 +185,7 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
     if not callable(student) or not weights:
         kind = type(student).__name__
         wanted = "a module (a pytree) with arrays of weights and a call"
-        raise BadInput(f"train: make_student gave a {kind}; give {wanted}.")
+        raise BadInput(f"train: make_student gave {with_article(kind)}; give {wanted}.")
     if others := [leaf.dtype for leaf in weights if str(leaf.dtype) not in PRECISIONS]:
         raise BadInput(f"train: the student holds {others[0]} weights; use float32.")
     sequence = jax.ShapeDtypeStruct((task.time, task.d_in), jnp.result_type(float))
@@ -198,7 +198,9 @@ def make_checked(make_student: StudentMaker, width: int, key: PRNGKeyArray, task
         raise BadInput(f"train: the student fails on {given}: {reason_of(error)}") from error
     if not isinstance(outputs, jax.ShapeDtypeStruct):
         kind = type(outputs).__name__
-        raise BadInput(f"train: the student returns a {kind}; return one array [time, d_out].")
+        raise BadInput(
+            f"train: the student returns {with_article(kind)}; return one array [time, d_out]."
+        )
     if outputs.shape != (task.time, task.d_out):
         got = f"on a sequence {sequence.shape} the student gives {outputs.shape}"
         wanted = f"the task wants {(task.time, task.d_out)}"

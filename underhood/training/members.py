@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from underhood.common.errors import BadInput, check_name
+from underhood.common.errors import BadInput, check_name, with_article
 from underhood.common.numbers import is_whole
 from underhood.layers import LinearAttention
 from underhood.tasks import Task, TeacherStudent
@@ -119,7 +119,9 @@ def check_teachers(teachers: tuple[PyTree, ...], task: Task) -> tuple[LinearAtte
     for number, teacher in enumerate(teachers):
         if not isinstance(teacher, LinearAttention):
             kind = type(teacher).__name__
-            raise BadInput(f"train: teacher {number} is a {kind}, not a LinearAttention.")
+            raise BadInput(
+                f"train: teacher {number} is {with_article(kind)}, not a LinearAttention."
+            )
         if not eqx.tree_equal(jax.tree.map(np.shape, teacher), wanted):
             raise BadInput(f"train: teacher {number} differs in fields or shapes from the task's.")
     return teachers

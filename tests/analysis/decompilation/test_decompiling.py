@@ -296,7 +296,7 @@ def test_bad_input_is_refused_in_one_line():
     rnn = uh.compile(attention(2)).layer
     side = uh.compile(attention(2), "side_gated_rnn").layer
     cases = [
-        (uh.LSTM.init(d_in=2, hidden=2, key=KEY), {}, "not a LSTM"),
+        (uh.LSTM.init(d_in=2, hidden=2, key=KEY), {}, "not an LSTM"),
         (attention(2), {}, "not a LinearAttention"),
         ("gated_rnn", {}, "not a str"),
         (uh.GatedRNN.init(d_in=0, hidden=2, gated=2, d_out=1, key=KEY), {}, "no inputs"),

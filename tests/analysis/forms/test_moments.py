@@ -63,5 +63,5 @@ def test_a_compiled_network_has_attentions_form_alone(target):
 
 @pytest.mark.usefixtures("unhooked")
 def test_other_layers_are_refused():
-    with pytest.raises(uh.BadInput, match="not a LSTM"):
+    with pytest.raises(uh.BadInput, match="not an LSTM"):
         moment_form(uh.LSTM.init(d_in=2, hidden=2, key=jax.random.key(0)))

@@ -198,7 +198,7 @@ def test_what_cannot_be_polished_is_refused_in_one_line():
         (fits, recall, "squared errors.*AssociativeRecall", {}),
         (gated_rnn(2), recall, "maps 2 numbers to 3", {}),
         (gated_rnn(3), task, "maps 3 numbers to 3, the task 2 to 2", {}),
-        (lstm, task, "not a LSTM", {}),
+        (lstm, task, "not an LSTM", {}),
         (gated_rnn(2), attention(2), "task is a LinearAttention", {}),
         *((built, task, "^polish: ", setting) for setting in settings),
     ):

@@ -28,7 +28,7 @@ from underhood.analysis.decompilation.nearest import (
 )
 from underhood.analysis.decompilation.projection import attention_features
 from underhood.analysis.forms.quadratic import QuadraticForm, decay_groups, products, quadratic_form
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, kind_of
 from underhood.common.linear_algebra import decayed_sums
 from underhood.tasks import Task
 
@@ -166,7 +166,7 @@ def strongest_decays(form: QuadraticForm) -> list[float]:
 def check_same_sizes(network: ReadableNetwork, task: object, *, about: str) -> None:
     """Refuse a task of other sizes than the network's."""
     if not isinstance(task, Task):
-        raise BadInput(f"{about}: the task is a {type(task).__name__}; give one of uh.tasks.")
+        raise BadInput(f"{about}: the task is {kind_of(task)}; give one of uh.tasks.")
     if (network.d_in, network.d_out) != (task.d_in, task.d_out):
         raise BadInput(
             f"{about}: the network maps {network.d_in} numbers to {network.d_out}, the task "

@@ -20,7 +20,7 @@ from functools import singledispatch
 import numpy as np
 
 from underhood.analysis.forms.diagonal import diagonalise
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, with_article
 from underhood.common.linear_algebra import (
     decayed_sums,
     symmetric_part,
@@ -143,7 +143,7 @@ def quadratic_form(layer: ExactLayer) -> QuadraticForm:
     """Return the exact function of a gated RNN, a side-gated RNN or linear attention."""
     kind = type(layer).__name__
     raise BadInput(
-        f"Only a GatedRNN or a SideGatedRNN can be taken apart exactly, not a {kind}; "
+        f"Only a GatedRNN or a SideGatedRNN can be taken apart exactly, not {with_article(kind)}; "
         "attention_score judges any layer."
     )
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from underhood.common.arrays import Weight
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, kind_of
 from underhood.common.foreign import OBSERVERS, READERS, framework_of
 from underhood.layers import Layer
 
@@ -39,9 +39,7 @@ def trace_module(
     assert framework is not None
     layer = READERS[framework](module)
     if not isinstance(layer, Layer):
-        raise BadInput(
-            f"trace: a {type(module).__name__} has no state, so there is nothing to look into."
-        )
+        raise BadInput(f"trace: {kind_of(module)} has no state, so there is nothing to look into.")
     dtype = np.result_type(*(leaf.dtype for leaf in jax.tree.leaves(layer)))
     tokens = as_numbers(xs, dtype)
     with jax.enable_x64(np.float64 in (dtype, jnp.result_type(float))):
@@ -65,7 +63,7 @@ def as_numbers(xs: Any, dtype: np.dtype) -> np.ndarray:  # Any: tokens of any fr
         tokens = np.asarray(xs)
         numbers = tokens.astype(dtype) if tokens.dtype.kind != "c" else None
     except (TypeError, ValueError):
-        raise BadInput(f"trace: xs is a {type(xs).__name__}; give tokens [time, d_in].") from None
+        raise BadInput(f"trace: xs is {kind_of(xs)}; give tokens [time, d_in].") from None
     if numbers is None:
         raise BadInput("trace: xs holds complex numbers, and the tokens of this layer are real.")
     if not np.all(np.isfinite(numbers)):

@@ -8,7 +8,7 @@ import numpy as np
 
 from underhood.analysis.arguments import GatedNetwork
 from underhood.common.decay import kinds
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, with_article
 from underhood.constructions import Role
 from underhood.layers import LinearAttention, MultiHead
 
@@ -22,7 +22,8 @@ def roles(layer: GatedNetwork, keeps: tuple[float, ...] = (1.0,)) -> tuple[Role,
     if decay is None or np.ndim(decay) != 1:
         kind = type(layer).__name__
         raise BadInput(
-            f"Roles are read off the decays of a GatedRNN or SideGatedRNN, not a {kind}."
+            "Roles are read off the decays of a GatedRNN or SideGatedRNN, "
+            f"not {with_article(kind)}."
         )
     return decay_roles(np.asarray(decay, float), keeps)
 

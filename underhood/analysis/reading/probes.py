@@ -14,7 +14,7 @@ from underhood.analysis.forms.norms import TIME
 from underhood.analysis.reading.influences import sample_states
 from underhood.analysis.reading.neuron_roles import memory_decays
 from underhood.common.decay import kinds
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, with_article
 from underhood.common.linear_algebra import decayed_sums
 from underhood.layers import LinearAttention
 
@@ -46,7 +46,7 @@ def probe(
     check_gated(model, "probe", time=time)
     if not isinstance(attention, LinearAttention):
         kind = type(attention).__name__
-        raise BadInput(f"probe compares with a LinearAttention, not with a {kind}.")
+        raise BadInput(f"probe compares with a LinearAttention, not with {with_article(kind)}.")
     reads, wanted = model.d_in, attention.d_in
     if reads != wanted:
         raise BadInput(f"probe: the model reads {reads} numbers, the attention {wanted}.")

@@ -18,7 +18,7 @@ from jaxtyping import Array, PyTree
 from underhood.analysis.reading.module_traces import trace_module
 from underhood.analysis.reading.named_steps import named_step
 from underhood.common.arrays import Weight
-from underhood.common.errors import BadInput, did_you_mean
+from underhood.common.errors import BadInput, did_you_mean, kind_of
 from underhood.common.foreign import framework_of
 from underhood.layers import Layer, Stack
 
@@ -48,7 +48,7 @@ def trace(layer: Any, xs: Any, patch: Patch | None = None) -> dict[str, Weight]:
     if framework_of(layer) is not None:
         return trace_module(layer, xs, patch, trace)
     if not isinstance(layer, Layer):
-        raise BadInput(f"trace takes a layer or a torch module, not a {type(layer).__name__}.")
+        raise BadInput(f"trace takes a layer or a torch module, not {kind_of(layer)}.")
     layer.check_sequence(xs)
     if isinstance(layer, Stack):
         layer.check_precision()
@@ -117,7 +117,7 @@ def new_value(place: str, value: object, wanted: jax.ShapeDtypeStruct) -> Array:
         array = jnp.asarray(value)
         fits = array.shape == wanted.shape[1:]
     except (TypeError, ValueError):
-        raise BadInput(f"trace: the value of {place!r} is a {type(value).__name__}.") from None
+        raise BadInput(f"trace: the value of {place!r} is {kind_of(value)}.") from None
     if not fits:
         raise BadInput(
             f"trace: the value of {place!r} has shape {array.shape} but must be {wanted.shape[1:]}."

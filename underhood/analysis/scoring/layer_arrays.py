@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from underhood.common.arrays import key_problems
-from underhood.common.errors import BadInput, refuse
+from underhood.common.errors import BadInput, kind_of, refuse, with_article
 from underhood.common.foreign import read_foreign
 from underhood.common.numbers import whole_problems
 from underhood.layers import Layer
@@ -77,7 +77,9 @@ def from_any_framework(layer: Any) -> AnyLayer:  # Any: whatever the caller gave
     made: Any = read_foreign(layer)  # Any: a layer, or what the caller gave
     if made is not layer and not isinstance(made, Layer):
         kind = type(layer).__name__
-        raise BadInput(f"attention_score: a {kind} is a linear map of one token and has no memory.")
+        raise BadInput(
+            f"attention_score: {with_article(kind)} is a linear map of one token and has no memory."
+        )
     return made
 
 
@@ -92,10 +94,10 @@ def make_plan(
 ) -> Plan:
     """Refuse arguments that make no sense, and choose those that are not given."""
     if not callable(layer):
-        raise BadInput(f"attention_score: a {type(layer).__name__} is not a layer to be called.")
+        raise BadInput(f"attention_score: {kind_of(layer)} is not a layer to be called.")
     if task is not None and not isinstance(task, Task):
         kind = type(task).__name__
-        raise BadInput(f"attention_score: the task is a {kind}; give one of uh.tasks.")
+        raise BadInput(f"attention_score: the task is {with_article(kind)}; give one of uh.tasks.")
     reads = getattr(layer, "d_in", d_in)
     problems = []
     if task is not None:

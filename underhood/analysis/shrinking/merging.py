@@ -15,7 +15,7 @@ from underhood.analysis.forms.norms import TIME, relative_change
 from underhood.analysis.forms.quadratic import quadratic_form
 from underhood.analysis.reading.influences import sample_states
 from underhood.common.arrays import in_float64
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, with_article
 from underhood.common.linear_algebra import group_by_line, line_coordinates, symmetric_part
 from underhood.layers import GatedRNN
 from underhood.training.second_order.gates import eigen_gates, stack_gates
@@ -61,7 +61,9 @@ def merge(
     """
     if not isinstance(model, GatedRNN):
         kind = type(model).__name__
-        raise BadInput(f"merge takes a GatedRNN, whose gate outputs combine, not a {kind}.")
+        raise BadInput(
+            f"merge takes a GatedRNN, whose gate outputs combine, not {with_article(kind)}."
+        )
     check_numbers("merge", tolerance=tolerance, angle=angle, time=time)
     network = in_float64(model)
     scale = np.sqrt(np.mean(sample_states(network, time)[1] ** 2, axis=0))

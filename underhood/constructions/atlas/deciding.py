@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from underhood.common.errors import BadInput, check_name
+from underhood.common.errors import BadInput, check_name, kind_of
 from underhood.constructions.atlas.answers import (
     IS_EXACT,
     IS_IMPOSSIBLE,
@@ -100,7 +100,7 @@ def words_for(given: object) -> str:
     """Return what a user gave, in words."""
     if isinstance(given, type):
         return f"the class {given.__name__}"
-    return "None" if given is None else f"a {type(given).__name__}"
+    return "None" if given is None else kind_of(given)
 
 
 def decide(asked: AtlasAnswer, activation: str | None) -> AtlasAnswer:
@@ -157,7 +157,7 @@ def built_answer(asked: AtlasAnswer, built: Construction) -> AtlasAnswer:
     theorems = () if built.exact else theorems_of(asked, facts)
     how = f"{built.layers} layer{'s' * (built.layers > 1)} by compile"
     if built.source is not asked.given:
-        how += f", from the source as a {type(built.source).__name__}"
+        how += f", from the source as {kind_of(built.source)}"
     if built.form is not None:
         how += f", form {built.form}"
     if built.epsilon is not None:

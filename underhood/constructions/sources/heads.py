@@ -79,12 +79,12 @@ def read_attention(source: LinearAttention | MultiHead) -> Attention:
         W_V, W_K, W_Q = weights if biased else (np.ascontiguousarray(W[:, :-1]) for W in weights)
         prefix = f"head{number}." if len(layers) > 1 else ""
         # The coarsest of the head's arrays decides.
-        eps = max(rounding_of(leaf.dtype) for leaf in jax.tree.leaves(layer))
+        eps = max(eps_of(leaf.dtype) for leaf in jax.tree.leaves(layer))
         heads.append(Head(W_V, W_K, W_Q, layer.decays, out, prefix, eps))
     return Attention(tuple(heads), source.d_in, source.d_out, biased)
 
 
-def rounding_of(dtype: np.dtype) -> float:
+def eps_of(dtype: np.dtype) -> float:
     """Return the eps of a precision; half precision counts as float32.
 
     Its eps of 1e-3 would take singular values for rounding that the function shows.

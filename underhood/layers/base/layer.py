@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import Weight
-from underhood.common.errors import BadInput, refuse
+from underhood.common.errors import BadInput, refuse, with_article
 from underhood.layers.base.shapes import Output, Outputs, Token, Tokens, problems_of
 
 
@@ -88,7 +88,7 @@ class Layer(eqx.Module):
     def check_array(self, value: Any, method: str) -> None:  # Any: whatever the caller gave
         if not isinstance(value, Weight):
             taker, kind = f"{type(self).__name__}{method}", type(value).__name__
-            raise BadInput(f"{taker} takes a NumPy or JAX array, not a {kind}.")
+            raise BadInput(f"{taker} takes a NumPy or JAX array, not {with_article(kind)}.")
 
     def _repr_html_(self) -> str:
         # Notebooks alone need it.

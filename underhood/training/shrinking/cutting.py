@@ -16,7 +16,7 @@ from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from underhood.common.arrays import in_float64
 from underhood.common.decay import NU_ONE, NU_ZERO
-from underhood.common.errors import BadInput
+from underhood.common.errors import BadInput, with_article
 from underhood.common.files import Json
 from underhood.common.threads import one_thread
 from underhood.layers import GatedRNN, SideGatedRNN
@@ -205,4 +205,4 @@ def check_shrinkable(students: Sequence[PyTree]) -> None:
         if not isinstance(student, Shrinkable):
             kind = type(student).__name__
             advice = "give a GatedRNN or a SideGatedRNN, or train it with a Recipe"
-            raise BadInput(f"train: Shrinking cannot shrink a {kind}; {advice}.")
+            raise BadInput(f"train: Shrinking cannot shrink {with_article(kind)}; {advice}.")

@@ -9,7 +9,7 @@ batch (`settled_loss.py`), and have no noise. docs/discovery.md has the measurem
 
 from dataclasses import dataclass
 
-from underhood.common.errors import refuse
+from underhood.common.errors import kind_of, refuse
 from underhood.common.numbers import share_problems, whole_problems
 from underhood.training.recipes import Adam, Exponential, Recipe
 
@@ -47,7 +47,7 @@ class Shrinking:
     def __post_init__(self) -> None:
         recipes = {"wide": self.wide, "narrow": self.narrow}
         problems = [
-            f"{name} is a {type(recipe).__name__}; give a Recipe"
+            f"{name} is {kind_of(recipe)}; give a Recipe"
             for name, recipe in recipes.items()
             if not isinstance(recipe, Recipe)
         ]

@@ -22,7 +22,7 @@ SYMMETRY = (
 
 
 # A term this small beside its factors is zero up to rounding.
-BY_ROUNDING = 1e-9
+SMALLEST_TERM = 1e-9
 
 
 def largest(values: np.ndarray) -> float:
@@ -45,7 +45,7 @@ def breaks_swap_symmetry(attention: Attention) -> bool:
         kept = head.out * head.decay**2
         total = total + sum(kept @ value * (key @ q) for value, key in parts)
         size += sum(largest(kept @ value) * largest(key) * largest(q) for value, key in parts)
-    return largest(total) > BY_ROUNDING * size
+    return largest(total) > SMALLEST_TERM * size
 
 
 def swap_symmetry(plan: Blueprint) -> list[str]:
