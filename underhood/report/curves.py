@@ -93,11 +93,9 @@ def stages_charts(arrays: Arrays, result: Json) -> Charts:
             series.append(Series(f"{label}, paper", x, level, colour=colour, dashed=True))
     untrained = sum(stage.startswith("untrained") for stage in stages)
     names = tuple(stage.split(", ")[-1] for stage in stages)
-    axes = (
-        Axis(f"stage (the last {untrained} are untrained)", names=names),
-        Axis("value, lower is better", log=True),
-    )
-    plot = Plot("The paper's four numbers at every stage", *axes, tuple(series))
+    x_axis = Axis(f"stage (the last {untrained} are untrained)", names=names)
+    y_axis = Axis("value, lower is better", log=True)
+    plot = Plot("The paper's four numbers at every stage", x_axis, y_axis, tuple(series))
     return (plot, loss_curves(arrays), spectrum(arrays["decay"]))
 
 
@@ -236,10 +234,7 @@ def layers_charts(arrays: Arrays, result: Json) -> Charts:
 
 
 def shares_charts(arrays: Arrays, result: Json) -> Charts:
-    """Show identifiability: the share of starts that succeed against neurons beyond theory.
-
-    A colour is a width d and a marker a rank; gradient descent is dashed.
-    """
+    """Show identifiability: a colour is a width d, a marker a rank; gradient descent is dashed."""
     groups: dict[tuple[str, str], list[Json]] = {}
     for row in result["rows"]:
         groups.setdefault((row["teacher"], row["by"]), []).append(row)
