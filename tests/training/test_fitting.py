@@ -38,8 +38,9 @@ def gated(d_in: int, d_out: int | None = None):
     return student
 
 
-def side_gated(d: int):
-    return lambda width, *, key: uh.SideGatedRNN.init(d_in=d, hidden=width, d_out=d, key=key)
+def side_gated(d_in: int, d_out: int | None = None):
+    sizes = {"d_in": d_in, "d_out": d_out or d_in}
+    return lambda width, *, key: uh.SideGatedRNN.init(hidden=width, **sizes, key=key)
 
 
 def teacher_task(d: int, rank: int | None = None, seed: int = 0, length: int = LENGTH):
@@ -286,6 +287,31 @@ def test_teacher_student_by_the_exact_loss() -> None:
         gated(2), task, key=jax.random.key(0), width=7, exact=True, tolerance=1e-14, progress=False
     )
     assert result.success and set(np.asarray(result.model.decay)) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("task", "maker", "width"),
+    [
+        (uh.tasks.InContextRegression(2, 1, pairs=4), gated(3, 1), 3),
+        (uh.tasks.InContextRegression(2, 1, pairs=4), side_gated(3, 1), 1),
+        (teacher_task(2), gated(2), 3),
+        (teacher_task(2), side_gated(2), 1),
+    ],
+)
+def test_the_exact_loss_of_a_student_that_is_too_small_is_the_population_s(
+    task, maker, width
+) -> None:
+    key = jax.random.key(4)
+    options = {"width": width, "restarts": 2, "exact": True, "progress": False}
+    result = uh.fit(maker, task, key=key, **options)
+    everything, network = AllSequences(population(task)), SeparableNetwork.of(result.model)
+    outputs = everything.features(network) @ network.linear.T
+    exact = everything.population.loss_at(outputs)
+    assert not result.success and result.loss == pytest.approx(exact, rel=1e-9)
+    drawn = sample(task, jax.random.key(99), 60_000)
+    seen = np.mean((drawn.features(network) @ network.linear.T - drawn.targets) ** 2) / 2
+    assert result.loss == pytest.approx(seen, rel=0.1) and seen > 1.1 * task.best_loss
+    assert f"{result.loss:.3g}" in result.message
 
 
 # --- What is not

@@ -33,6 +33,9 @@ class Examples(Protocol):
     @property
     def targets(self) -> np.ndarray: ...
 
+    def cost(self, residual: np.ndarray) -> float:
+        """Return the loss of outputs that miss the targets by a residual [rows, d_out]."""
+
     def features(self, network: "SeparableNetwork") -> np.ndarray:
         """Return [rows, features]."""
 
@@ -86,6 +89,10 @@ class Data:
         picked = None if self.picked is None else self.picked[:rows]
         return Data(self.tokens[:sequences], self.targets[:rows], self.last, picked)
 
+    def cost(self, residual: np.ndarray) -> float:
+        """Return the mean over the tokens that count, and over the outputs."""
+        return half_mean_square(residual)
+
     def features(self, network: "SeparableNetwork") -> np.ndarray:
         h = self.counting(network.states(self.in_time))
         if network.W_side is not None:
@@ -125,6 +132,10 @@ class AllSequences:
     @property
     def targets(self) -> np.ndarray:
         return self.population.targets
+
+    def cost(self, residual: np.ndarray) -> float:
+        """Return what the loss is above its floor: a sum over the rows, a mean over the outputs."""
+        return 0.5 * float(np.sum(residual**2)) / residual.shape[1]
 
     def features(self, network: "SeparableNetwork") -> np.ndarray:
         if network.W_side is None:

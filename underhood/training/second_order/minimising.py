@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from underhood.common.least_squares import damped_steps
-from underhood.training.second_order.examples import Examples, half_mean_square
+from underhood.training.second_order.examples import Examples
 from underhood.training.second_order.ranges import ExactRange, FastRange
 from underhood.training.second_order.separable import SeparableNetwork
 
@@ -34,15 +34,12 @@ PROBE, MOST_BEND = 0.1, 0.375
 
 @dataclass(frozen=True)
 class Fitted:
-    """A network with its best linear part, its residuals, and the range of its features."""
+    """A network with its best linear part, what is left of the loss, and its features' range."""
 
     network: SeparableNetwork
     residual: np.ndarray
+    cost: float
     range: FastRange | ExactRange
-
-    @property
-    def cost(self) -> float:
-        return half_mean_square(self.residual)
 
 
 def fit_linear(network: SeparableNetwork, examples: Examples, *, exact: bool = True) -> Fitted:
@@ -55,7 +52,7 @@ def fit_linear(network: SeparableNetwork, examples: Examples, *, exact: bool = T
     for _ in range(known.PASSES):
         linear = linear + (known.solve(residual) / scale[:, None]).T
         residual = examples.targets - F @ linear.T
-    return Fitted(replace(network, linear=linear), residual, known)
+    return Fitted(replace(network, linear=linear), residual, examples.cost(residual), known)
 
 
 # Called with the number of a step, the cost before it, and the network; returns a reason to stop.
@@ -95,7 +92,7 @@ def minimise(
         stopped = reason is not None
         return reason
 
-    whole = half_mean_square(examples.targets)
+    whole = examples.cost(examples.targets)
     result = Minimised(network, [np.inf], "")
     # Near a solution that is no isolated point, steps of one kind sometimes go on where those of
     # the other have come to an end.
