@@ -3,6 +3,7 @@
 import signal
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -322,7 +323,7 @@ def test_too_few_neurons_are_never_called_a_success() -> None:
     result = uh.fit(gated(2), task, key=jax.random.key(0), width=4, progress=False)
     assert not result.success and result.loss > 1e-8 * task.scale
     assert result.model.neurons == 4 and len(result.starts) < 16
-    assert "not found" in result.message and "more neurons than it has" in result.message
+    assert "not found" in result.message and "more neurons than the student has" in result.message
     assert fresh_loss(result.model, task) == pytest.approx(result.loss, rel=0.5)
 
 
@@ -376,6 +377,11 @@ def test_progress_is_a_line_a_step() -> None:
     assert len(lines) > 3 and lines[0].startswith("fit: start 0, step 0, loss ")
 
 
+def with_nan(task) -> uh.GatedRNN:
+    rnn = uh.compile(task.attention).layer
+    return eqx.tree_at(lambda rnn: rnn.W_in_m, rnn, np.full(rnn.W_in_m.shape, np.nan))
+
+
 TASK = teacher_task(2)
 REFUSALS = {
     "key is 0": {"key": 0},
@@ -385,6 +391,10 @@ REFUSALS = {
     "steps is -1": {"steps": -1},
     "exact is 'yes'": {"exact": "yes"},
     "progress is 3": {"progress": 3},
+    "watch is 3": {"watch": 3},
+    "wider is 'no'": {"wider": "no"},
+    "the student's W_in_m has NaN": {"student": with_nan(TASK), "width": None},
+    "has 17 inputs … Use uh.train": {"student": gated(17), "task": teacher_task(17)},
     "give the width": {"width": None},
     "the student is a int": {"student": 3},
     "width is for make_student": {"student": uh.compile(TASK.attention).layer},
@@ -394,7 +404,7 @@ REFUSALS = {
     },
     "the model maps 3 numbers to 3": {"student": gated(3)},
     "the task is a str": {"task": "table1"},
-    "No exact population loss … AssociativeRecall": {
+    "AssociativeRecall … Use uh.train": {
         "task": uh.tasks.AssociativeRecall(2),
         "student": gated(4, 2),
     },

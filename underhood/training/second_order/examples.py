@@ -100,6 +100,13 @@ class Data:
         rows, columns = network.pairs
         return h[:, rows] * h[:, columns] * np.where(rows == columns, 1.0, 2.0)
 
+    def outputs(self, network: "SeparableNetwork") -> np.ndarray:
+        """Return the outputs [rows, d_out], without all features at once."""
+        if network.W_side is not None:
+            return self.features(network) @ network.linear.T
+        h = self.counting(network.states(self.in_time))
+        return np.stack([np.sum((h @ kernel) * h, axis=1) for kernel in network.kernels], axis=1)
+
     def derivatives(self, network: "SeparableNetwork") -> list[np.ndarray]:
         states = network.states(self.in_time)
         z, h, decay = network.inputs(self.in_time), self.counting(states), network.decay

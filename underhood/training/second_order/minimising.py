@@ -57,6 +57,11 @@ def fit_linear(network: SeparableNetwork, examples: Examples, *, exact: bool = T
 
 # Called with the number of a step, the cost before it, and the network; returns a reason to stop.
 StepWatcher = Callable[[int, float, SeparableNetwork], str | None]
+Halted = Callable[[], str | None]
+
+
+def never_halted() -> str | None:
+    return None
 
 
 class Minimised(NamedTuple):
@@ -76,6 +81,7 @@ def minimise(
     watch: StepWatcher,
     far: bool = False,
     enough: float = 0.0,
+    halted: Halted = never_halted,
 ) -> Minimised:
     """Return the network after at most `steps` steps.
 
@@ -83,6 +89,7 @@ def minimise(
     enough  a cost that will do; below it steps are taken only while the cost falls fast
     watch   called before each step; if it returns a reason, no step follows
     far     the network is far from a solution: fast steps come first
+    halted  asked before each trial of a step; if it returns a reason, no trial follows
     """
     stopped = False
 
@@ -109,9 +116,15 @@ def minimise(
             result.costs[:-1],
             exact,
             curved,
+            halted,
         )
         cost = result.costs[-1]
-        if stopped or cost <= max(target, enough) or cost > WORTH_EXACT * whole:
+        if (
+            stopped
+            or halted() is not None
+            or cost <= max(target, enough)
+            or cost > WORTH_EXACT * whole
+        ):
             break
     return result
 
@@ -125,6 +138,7 @@ def descend(
     before: list[float],
     exact: bool,
     curved: bool,
+    halted: Halted = never_halted,
 ) -> Minimised:
     """Take steps of one kind; `before` are the costs of earlier ones, `goals` target and enough."""
     target, enough = goals
@@ -150,6 +164,8 @@ def descend(
         level = np.diag(normal) + 1e-9 * np.trace(normal) / len(normal) + 1e-300
 
         def step(damping: float) -> Fitted | None:
+            if halted() is not None:
+                return None
             matrix = (normal + damping * np.diag(level))[np.ix_(moves, moves)]
 
             def solve(right: np.ndarray) -> np.ndarray:
@@ -203,7 +219,7 @@ def descend(
                 now = after
                 costs.append(now.cost)
                 continue
-            reason = "no step lowers the loss any more"
+            reason = halted() or "no step lowers the loss any more"
         break
     return Minimised(now.network, costs, reason)
 
