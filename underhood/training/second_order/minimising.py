@@ -211,6 +211,8 @@ def descend(
             reason = stopped
         elif costs[-1] <= target:
             reason = "the loss is zero up to rounding"
+        elif slow and costs[-1] <= enough:
+            reason = "the loss is low enough and hardly falls any more"
         elif slow:
             reason = f"{window} steps together lowered the loss by less than {gain:.0%}"
         else:
