@@ -58,7 +58,7 @@ class Start:
 
     number   0, 1, …
     neurons  that were fitted
-    loss     on 4,096 fresh sequences, or over all of them
+    loss     on at least 4,096 fresh sequences, or over all of them; on fewer after Ctrl-C
     losses   on the fitted examples, before the first step and after each
     reason   why it ended
     success  whether its loss is as low as was asked for
@@ -203,9 +203,12 @@ def run_start(
             result = settle(fit(result.network, data, 0.0, True), fit, data, assignment)
     # The first few say whether this may be a success. Others decide, and they are the same for all.
     few = sample(task, fresh_key, count)
-    hopeful = few.cost(few.outputs(result.network) - few.targets) <= assignment.limit
+    loss = few.cost(few.outputs(result.network) - few.targets)
+    hopeful = loss <= assignment.limit
     judge_key = assignment.judge_key if hopeful else fresh_key
-    loss = judged_loss(result.network, task, judge_key, count)
+    # A start that was stopped has to end soon.
+    if hopeful or halted() is None:
+        loss = judged_loss(result.network, task, judge_key, count)
     return result.network, ended(result, loss)
 
 
