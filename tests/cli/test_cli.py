@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import jax
@@ -223,8 +224,11 @@ def test_a_tyro_that_gives_no_reasons_still_gets_one_line(monkeypatch, capsys) -
 
 
 def test_an_unwritable_folder_is_refused(folder, capsys, monkeypatch) -> None:
-    # Permissions do not bind root, so the check itself is asked.
-    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("locked"))
+    def refuse(dir):
+        raise PermissionError(str(dir))
+
+    # Permissions do not bind root, so the system's answer is put in.
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     assert main(["compile", "good.safetensors", "-o", "locked/x"]) == 2
     assert "cannot be written to" in capsys.readouterr().err
 

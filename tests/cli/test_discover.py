@@ -5,6 +5,7 @@ import json
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -62,8 +63,10 @@ def test_a_page_holds_the_picture_and_what_is_printed(capsys) -> None:
     assert main([*SMALL, "--html"]) == 0
     said, page = capsys.readouterr().out, Path("discover.html").read_text()
     assert "picture: discover.html" in said and page.count("<svg") == 1
-    for line in said.split("verdict")[1].split("\n"):
+    for line in [*said.split("verdict")[0].split("\n")[:2], *said.split("verdict")[1].split("\n")]:
         assert html.escape(line.strip()) in page
+    assert "$ underhood discover --d 2 --neurons 8 --length 8 --html" in page
+    assert page.count('<span class="rows">') == 2
     assert "src=" not in page and "<script" not in page
     # The matrices are pictures inside the picture.
     assert "data:image/png" in page and "img-src data:" in page
@@ -162,8 +165,87 @@ def test_ctrl_c_keeps_the_best_start_and_its_picture(capsys, monkeypatch) -> Non
     assert Path("discover.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("pressed", ["decompile", "reduce"])
+def test_ctrl_c_after_the_training_keeps_the_student(pressed, capsys, monkeypatch) -> None:
+    whole, calls = getattr(uh, pressed), []
+
+    def press(model):
+        calls.append(model)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return whole(model)
+
+    monkeypatch.setattr(uh, pressed, press)
+    assert main(SMALL) == 130
+    said = capsys.readouterr()
+    assert "attention with 1 head" in said.out and "W_V, teacher" in said.out
+    assert "not reduced, because of Ctrl-C" in said.out and "horizon" not in said.out
+    assert said.err.endswith("interrupted; discover.png shows the student before it is reduced.\n")
+    assert Path("discover.png").stat().st_size > 10_000
+
+
+def test_an_interrupted_student_is_not_reduced(capsys, monkeypatch) -> None:
+    def refuse(model):
+        raise AssertionError("reducing an unfinished student can take minutes")
+
+    fit = uh.training.fit
+    monkeypatch.setattr(uh, "reduce", refuse)
+    monkeypatch.setattr(
+        "underhood.training.fit",
+        lambda *given, **options: replace(fit(*given, **options), interrupted=True, loss=1.0),
+    )
+    assert main(SMALL) == 130
+    assert "shows the best start so far" in capsys.readouterr().err
+
+
+def test_titles_agree_with_the_verdict(monkeypatch) -> None:
+    titles = {}
+
+    def keep(page, *arguments, **options):
+        parts = [page, *page.subfigs]
+        texts = [part._suptitle.get_text() for part in parts if part._suptitle]
+        titles["seen"] = texts + [axis.get_title() for axis in page.axes]
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", keep)
+    main([*SMALL[:3], "--neurons", "2", "--length", "8", "--starts", "1", "--out", "a.png"])
+    failed = " ".join(titles["seen"])
+    assert "did not become attention" in failed
+    for words in ("The loss falls", "find their memory", "It is the teacher's"):
+        assert words not in failed
+    main([*SMALL, "--out", "b.png"])
+    for words in (
+        "becomes attention",
+        "The loss falls",
+        "find their memory",
+        "It is the teacher's",
+    ):
+        assert words in " ".join(titles["seen"])
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({}, 14),
+        ({"rank": 2}, 6),
+        ({"rank": 3}, 11),
+        ({"rank": 1}, 2),
+        ({"rank": 1, "heads": 3}, 6),
+        ({"heads": 3}, 14),
+    ],
+)
+def test_the_note_knows_the_rank(options, needed) -> None:
+    few, enough = (Discover(neurons=n, **options).setting() for n in (needed - 1, needed))
+    assert f"can need {needed} neurons" in few and "note" not in enough
+    smallest = Discover(neurons=1, length=1).setting()
+    assert "with 1 neuron and" in smallest and "1 token long" in smallest
+
+
 REFUSED = {
-    "--d 0": "--d is 0; give a whole number of at least 1",
+    "--d 100000": "--d is 100000; give a whole number from 1 to 16",
+    "--method gradient --d 65": "--d is 65; give a whole number from 1 to 64",
+    "--neurons 100000": "--neurons is 100000; give a whole number from 1 to 1000",
+    "--out /proc/a.png": "The folder /proc cannot be written to",
+    "--d 0": "--d is 0; give a whole number from 1 to 16",
     "--d two": "--d needs a whole number",
     "--d 2 --rank 3": "--rank is 3; give a whole number from 1 to 2",
     "--rank 0": "--rank is 0",

@@ -3,6 +3,7 @@
 import signal
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -38,8 +39,9 @@ def gated(d_in: int, d_out: int | None = None):
     return student
 
 
-def side_gated(d: int):
-    return lambda width, *, key: uh.SideGatedRNN.init(d_in=d, hidden=width, d_out=d, key=key)
+def side_gated(d_in: int, d_out: int | None = None):
+    sizes = {"d_in": d_in, "d_out": d_out or d_in}
+    return lambda width, *, key: uh.SideGatedRNN.init(hidden=width, **sizes, key=key)
 
 
 def teacher_task(d: int, rank: int | None = None, seed: int = 0, length: int = LENGTH):
@@ -288,6 +290,31 @@ def test_teacher_student_by_the_exact_loss() -> None:
     assert result.success and set(np.asarray(result.model.decay)) <= {0.0, 1.0}
 
 
+@pytest.mark.parametrize(
+    ("task", "maker", "width"),
+    [
+        (uh.tasks.InContextRegression(2, 1, pairs=4), gated(3, 1), 3),
+        (uh.tasks.InContextRegression(2, 1, pairs=4), side_gated(3, 1), 1),
+        (teacher_task(2), gated(2), 3),
+        (teacher_task(2), side_gated(2), 1),
+    ],
+)
+def test_the_exact_loss_of_a_student_that_is_too_small_is_the_population_s(
+    task, maker, width
+) -> None:
+    key = jax.random.key(4)
+    options = {"width": width, "restarts": 2, "exact": True, "progress": False}
+    result = uh.fit(maker, task, key=key, **options)
+    everything, network = AllSequences(population(task)), SeparableNetwork.of(result.model)
+    outputs = everything.features(network) @ network.linear.T
+    exact = everything.population.loss_at(outputs)
+    assert not result.success and result.loss == pytest.approx(exact, rel=1e-9)
+    drawn = sample(task, jax.random.key(99), 60_000)
+    seen = np.mean((drawn.features(network) @ network.linear.T - drawn.targets) ** 2) / 2
+    assert result.loss == pytest.approx(seen, rel=0.1) and seen > 1.1 * task.best_loss
+    assert f"{result.loss:.3g}" in result.message
+
+
 # --- What is not
 
 
@@ -296,7 +323,7 @@ def test_too_few_neurons_are_never_called_a_success() -> None:
     result = uh.fit(gated(2), task, key=jax.random.key(0), width=4, progress=False)
     assert not result.success and result.loss > 1e-8 * task.scale
     assert result.model.neurons == 4 and len(result.starts) < 16
-    assert "not found" in result.message and "more neurons than it has" in result.message
+    assert "not found" in result.message and "more neurons than the student has" in result.message
     assert fresh_loss(result.model, task) == pytest.approx(result.loss, rel=0.5)
 
 
@@ -350,6 +377,11 @@ def test_progress_is_a_line_a_step() -> None:
     assert len(lines) > 3 and lines[0].startswith("fit: start 0, step 0, loss ")
 
 
+def with_nan(task) -> uh.GatedRNN:
+    rnn = uh.compile(task.attention).layer
+    return eqx.tree_at(lambda rnn: rnn.W_in_m, rnn, np.full(rnn.W_in_m.shape, np.nan))
+
+
 TASK = teacher_task(2)
 REFUSALS = {
     "key is 0": {"key": 0},
@@ -359,6 +391,10 @@ REFUSALS = {
     "steps is -1": {"steps": -1},
     "exact is 'yes'": {"exact": "yes"},
     "progress is 3": {"progress": 3},
+    "watch is 3": {"watch": 3},
+    "wider is 'no'": {"wider": "no"},
+    "the student's W_in_m has NaN": {"student": with_nan(TASK), "width": None},
+    "has 17 inputs … Use uh.train": {"student": gated(17), "task": teacher_task(17)},
     "give the width": {"width": None},
     "the student is a int": {"student": 3},
     "width is for make_student": {"student": uh.compile(TASK.attention).layer},
@@ -368,7 +404,7 @@ REFUSALS = {
     },
     "the model maps 3 numbers to 3": {"student": gated(3)},
     "the task is a str": {"task": "table1"},
-    "No exact population loss … AssociativeRecall": {
+    "AssociativeRecall … Use uh.train": {
         "task": uh.tasks.AssociativeRecall(2),
         "student": gated(4, 2),
     },

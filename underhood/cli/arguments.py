@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import importlib
 import io
-import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,8 +103,12 @@ def check_writable(path: Path, *, replace: bool) -> None:
         raise BadInput(f"The output {path} exists; add --force to replace it.")
     if not path.parent.is_dir():
         raise BadInput(f"The folder {path.parent} does not exist; make it first.")
-    if not os.access(path.parent, os.W_OK):
-        raise BadInput(f"The folder {path.parent} cannot be written to.")
+    try:
+        # The system says whether it lets us: some folders only look as if they could be written to.
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError:
+        raise BadInput(f"The folder {path.parent} cannot be written to.") from None
 
 
 # What tyro calls the kinds of values, and what we call them.

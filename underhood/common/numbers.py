@@ -65,3 +65,8 @@ def share_problems(**values: Any) -> list[str]:  # Any: see above
 def finite_or_none(value: float) -> float | None:
     """Return a number for JSON, which has no infinity and no NaN: None for those."""
     return float(value) if np.isfinite(value) else None
+
+
+def quantity(count: int, name: str) -> str:
+    """Return "1 token" or "3 tokens"."""
+    return f"{count} {name}{'' if count == 1 else 's'}"

@@ -5,6 +5,7 @@ Plain arrays come in; nothing here trains or judges.
 
 import html
 import io
+import itertools
 import string
 import textwrap
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 
 from underhood.common.errors import BadInput
 from underhood.common.files import Json, write_atomically
+from underhood.common.numbers import quantity
 from underhood.report.blocks import WIDTH
 from underhood.report.charts import PALETTE
 from underhood.report.drawing import FORMATS, METADATA, STYLE_SHEET, label_powers
@@ -76,6 +78,8 @@ class Discovery:
     teacher     W_V and M of the teacher's heads, [heads, rows, columns] each
     student     those of the attention in the student; None: it has another number of heads
     difference  the largest difference of an entry between them
+    became      whether the loss reached zero and the student is attention
+    reduced     whether `after` is of the reduced student; after Ctrl-C it is of the whole one
     """
 
     title: str
@@ -85,6 +89,8 @@ class Discovery:
     teacher: tuple[np.ndarray, np.ndarray]
     student: tuple[np.ndarray, np.ndarray] | None
     difference: float | None
+    became: bool
+    reduced: bool = True
 
 
 def picture_format(path: Path) -> str:
@@ -119,9 +125,19 @@ def page_of(picture: bytes, title: str, words: str) -> bytes:
     """Return a page that needs no other file: the picture as SVG, and the words."""
     svg = picture.decode()
     page = string.Template(asset("discovery.html")).substitute(
-        title=html.escape(title), picture=svg[svg.index("<svg") :], words=html.escape(words.strip())
+        title=html.escape(title), picture=svg[svg.index("<svg") :], words=marked(words.strip())
     )
     return page.encode()
+
+
+def marked(words: str) -> str:
+    """Return the words for a page; rows of matrices, which are indented, scroll in one block."""
+    blocks = itertools.groupby(words.split("\n"), lambda line: line.startswith("  "))
+    return "\n".join(
+        f'<span class="rows">{text}</span>' if rows else text
+        for rows, lines in blocks
+        for text in [html.escape("\n".join(lines))]
+    )
 
 
 def lay_out_discovery(discovery: Discovery) -> "PrintedPage":
@@ -134,7 +150,7 @@ def lay_out_discovery(discovery: Discovery) -> "PrintedPage":
     bands = page.subfigures(1, 3, squeeze=False, width_ratios=(1.1, 0.85, 1.15), wspace=0.03)
     left, middle, right = bands[0]
     draw_losses(left.subplots(), discovery.learning)
-    draw_decays(middle.subplots(), discovery.learning.before, discovery.after)
+    draw_decays(middle.subplots(), discovery)
     draw_attention(right, discovery)
     return page
 
@@ -153,7 +169,10 @@ def draw_losses(axis: "Axes", learning: Learning) -> None:
         )
     axis.set_yscale("log")
     label_powers(axis.yaxis)
-    axis.set(xlabel="training steps", title="The loss falls")
+    steps = "training steps"
+    if learning.polished is None:
+        steps += "\nbelow the line: stages for one output or more neurons"
+    axis.set(xlabel=steps, title="The loss falls" if learning.success else "The loss")
     axis.set_ylabel("loss", labelpad=1)
     axis.legend(frameon=False, loc="lower left")
 
@@ -163,11 +182,12 @@ def positive(losses: np.ndarray) -> np.ndarray:
     return np.maximum(losses, 1e-40)
 
 
-def draw_decays(axis: "Axes", before: np.ndarray, after: np.ndarray) -> None:
+def draw_decays(axis: "Axes", discovery: Discovery) -> None:
     """Draw λ in rising order; both networks span the axis, whatever their number of neurons."""
-    before, after = np.sort(before), np.sort(after)
+    before, after = np.sort(discovery.learning.before), np.sort(discovery.after)
+    trained = "trained, reduced" if discovery.reduced else "trained"
     for decay, colour, mark, size in ((before, GREY, "o", 3.0), (after, BLUE, "D", 3.5)):
-        when = "random" if colour == GREY else "trained, reduced"
+        when = "random" if colour == GREY else trained
         face = "white" if colour == GREY else colour
         axis.plot(
             (np.arange(len(decay)) + 0.5) / max(len(decay), 1),
@@ -177,17 +197,20 @@ def draw_decays(axis: "Axes", before: np.ndarray, after: np.ndarray) -> None:
             color=colour,
             markerfacecolor=face,
             markeredgewidth=0.7,
-            label=f"{when}: {len(decay)} neurons",
+            label=f"{when}: {quantity(len(decay), 'neuron')}",
             clip_on=False,
         )
     remember, forget = np.sum(after > 1 - 1e-6), np.sum(after < 1e-6)
     words: Json = {"fontsize": 6, "color": BLUE, "ha": "left", "va": "center"}
     if remember:
-        axis.text(0.02, 1.075, f"{remember} remember all: λ = 1", **words)
+        verb = "remembers" if remember == 1 else "remember"
+        axis.text(0.02, 1.075, f"{remember} {verb} all: λ = 1", **words)
     if forget:
-        axis.text(0.02, -0.075, f"{forget} see the last token: λ = 0", **words)
+        verb = "sees" if forget == 1 else "see"
+        axis.text(0.02, -0.075, f"{forget} {verb} the last token: λ = 0", **words)
     axis.set(xlim=(0, 1), ylim=(-0.14, 1.14), xticks=[], yticks=[0, 0.5, 1])
-    axis.set(xlabel="neurons in order of λ", title="The neurons find their memory")
+    title = "The neurons find their memory" if discovery.became else "The neurons' λ"
+    axis.set(xlabel="neurons in order of λ", title=title)
     axis.set_ylabel("λ", rotation=0)
     # Between two ticks, where there is room.
     axis.yaxis.set_label_coords(-0.06, 0.7)
@@ -227,12 +250,12 @@ def draw_attention(band: "SubFigure", discovery: Discovery) -> None:
     bar = band.colorbar(shown, ax=axes, shrink=0.7, aspect=30, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=2, width=0.5)
-    band.suptitle(
-        "The student's attention"
-        if discovery.difference is None
-        else f"It is the teacher's attention, up to {discovery.difference:.0e}",
-        fontsize=7,
-    )
+    title = "The teacher's attention"
+    if discovery.difference is not None:
+        title = f"Attention nearest to the student, {discovery.difference:.0e} from the teacher's"
+        if discovery.became:
+            title = f"It is the teacher's attention, up to {discovery.difference:.0e}"
+    band.suptitle(title, fontsize=7)
 
 
 def write_entries(axis: "Axes", matrix: np.ndarray, reach: float) -> None:

@@ -21,6 +21,9 @@ def discovery_text(facts: Json, discovery: Discovery) -> Text:
         "bound": f"its outputs differ from attention's by at most {bound} for {facts['time']} "
         f"tokens of norm ≤ {facts['radius']:g}",
     }
+    if facts["reduction"] is None:
+        lines = {name: lines[name] for name in ("training", "verdict")}
+        lines["reduced"] = "not reduced, because of Ctrl-C"
     colour = "green" if facts["verdict"] == "attention" else "red"
     text = Text("\n")
     for name, words in lines.items():

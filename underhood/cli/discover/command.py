@@ -8,17 +8,20 @@ W_V and M are known up to one factor: s·W_V and M/s give the same function. Sev
 up to a mix. The student's are mixed like the teacher's before they are compared.
 
 Exit status 0: the loss reached zero up to rounding, and the student is attention; 1: it did not;
-130: Ctrl-C, and the picture shows the best start so far.
+130: Ctrl-C, and the picture shows the best start so far, or the student that was found.
 """
 
 import json
-from dataclasses import dataclass
+import math
+import shlex
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from underhood.cli.arguments import Maybe, check_writable
 from underhood.cli.commands import complain
 from underhood.common.errors import BadInput, check_name, refuse
+from underhood.common.numbers import quantity, whole_problems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +37,8 @@ PRINTED_OPTIONS = ("d", "rank", "heads", "length", "seed", "method", "neurons")
 METHODS = ("second-order", "gradient")
 # A teacher has at most so many heads.
 MOST_TAUGHT = 4
+# Larger sizes take more memory than machines have. Second-order steps are for fewer inputs.
+MOST_NEURONS, MOST_D = 1000, {"second-order": 16, "gradient": 64}
 # The certificate's bound is printed for tokens up to this norm, and this many.
 RADIUS, TOKENS_BOUNDED = 2.0, 100
 
@@ -84,17 +89,29 @@ class Discover:
             print(self.setting(), flush=True)
         train = train_by_gradient if self.method == "gradient" else train_second_order
         model, learning = train(self, task, student_key)
-        result, reduced = uh.decompile(model), uh.reduce(model)
-        discovery = compared(result, task, learning, np.asarray(reduced.model.decay))
+        result = reduced = None
+        try:
+            result = uh.decompile(model)
+            # Reducing a student that is not finished can take minutes.
+            unfinished = learning.interrupted and not learning.success
+            reduced = None if unfinished else uh.reduce(model)
+        except KeyboardInterrupt:
+            complain("interrupted; the student that was trained is kept. Again to end at once.")
+        result = result or uh.decompile(model)
+        after = np.asarray(reduced.model.decay if reduced else model.decay)
+        discovery = compared(result, task, learning, after, reduced=reduced is not None)
         facts = self.facts(result, reduced, discovery)
         words = discovery_text(facts, discovery)
-        draw_discovery(self.picture, discovery, words.plain)
+        asked = f"$ {self.command}\n\n{self.setting()}\n"
+        draw_discovery(self.picture, discovery, asked + words.plain)
         if self.json:
             print(json.dumps(facts))
         else:
             console().print(words)
-        succeeded = learning.success and result.is_attention
-        if succeeded:
+        if reduced is None and (learning.success or not learning.interrupted):
+            complain(f"interrupted; {self.picture} shows the student before it is reduced.")
+            return 130
+        if discovery.became:
             return 0
         if learning.interrupted:
             complain(f"interrupted; {self.picture} shows the best start so far.")
@@ -104,12 +121,12 @@ class Discover:
 
     def check(self) -> None:
         """Refuse options that make no sense, before any work is done."""
-        from underhood.common.numbers import whole_problems
         from underhood.report.discovery import picture_format
 
         check_name("method", self.method, METHODS)
-        sizes = {"--d": self.d, "--neurons": self.neurons, "--length": self.length}
-        problems = whole_problems(**sizes, **{"--starts": self.starts})
+        problems = whole_problems(most=MOST_D[self.method], **{"--d": self.d})
+        problems += whole_problems(most=MOST_NEURONS, **{"--neurons": self.neurons})
+        problems += whole_problems(**{"--length": self.length, "--starts": self.starts})
         problems += whole_problems(most=MOST_TAUGHT, **{"--heads": self.heads})
         problems += whole_problems(least=0, most=2**32 - 1, **{"--seed": self.seed})
         if self.steps is not None:
@@ -135,19 +152,38 @@ class Discover:
     def picture(self) -> Path:
         return self.out or Path("discover.html" if self.html else "discover.png")
 
+    @property
+    def command(self) -> str:
+        """The command with the options that were chosen."""
+        words = ["underhood", "discover"]
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value != option.default:
+                words += [f"--{option.name}", *([] if value is True else [str(value)])]
+        return shlex.join(words)
+
     def setting(self) -> str:
         """Say what is about to be trained, and whether it has enough neurons."""
         rank = "" if self.rank is None else f", rank {self.rank}"
         rank += f", {self.heads} heads" if self.heads > 1 else ""
         said = (
             f"teacher: linear attention with random weights, d = {self.d}{rank}\n"
-            f"student: gated RNN with {self.neurons} neurons and random weights; it sees inputs "
-            f"and outputs of the teacher, {self.length} tokens long"
+            f"student: gated RNN with {quantity(self.neurons, 'neuron')} and random weights; it "
+            f"sees inputs and outputs of the teacher, {quantity(self.length, 'token')} long"
         )
-        if self.neurons < (needed := self.d * (self.d + 3) // 2):
-            said += f"\nnote: attention with d = {self.d} can need {needed} neurons; if the "
-            said += "student fails, give it more"
+        if self.neurons < self.needed:
+            said += f"\nnote: attention with d = {self.d}{rank} can need {self.needed} neurons; if "
+            said += "the student fails, give it more"
         return said
+
+    @property
+    def needed(self) -> int:
+        """How many neurons a random teacher can need (docs/minimal.md)."""
+        most = self.d * (self.d + 3) // 2
+        r = self.d if self.rank is None else self.rank
+        # Two random spaces of r dimensions have k in common.
+        k = max(2 * r - self.d, 0)
+        return min(self.heads * (r * r - k * (k - 1) // 2 + r), most)
 
     def student(self, width: int, *, key: "PRNGKeyArray") -> "GatedRNN":
         from underhood.layers import GatedRNN
@@ -155,16 +191,25 @@ class Discover:
         return GatedRNN.init(d_in=self.d, hidden=width, gated=width, d_out=self.d, key=key)
 
     def facts(
-        self, result: "Decompilation", reduced: "Reduced[GatedRNN]", discovery: "Discovery"
+        self,
+        result: "Decompilation",
+        reduced: "Reduced[GatedRNN] | None",
+        discovery: "Discovery",
     ) -> "Json":
-        """Return what was found in plain numbers and words; the same for the same seed."""
+        """Return what was found in plain numbers and words; the same for the same seed.
+
+        reduced  None: Ctrl-C came before
+        """
         from underhood.analysis import decompile
         from underhood.common.numbers import finite_or_none
 
         # The certificate is the reduced network's: a λ between 0 and 1 in a neuron that does
         # nothing makes the horizon take twenty seconds instead of one.
-        certified, learning = decompile(reduced.model), discovery.learning
-        bound = certified.certificate.bound(radius=RADIUS, time=TOKENS_BOUNDED)
+        certified, learning = decompile(reduced.model) if reduced else None, discovery.learning
+        promise, bound = "none", math.inf
+        if certified is not None:
+            bound = certified.certificate.bound(radius=RADIUS, time=TOKENS_BOUNDED)
+            promise = certified.promise(RADIUS) if certified.is_attention else "none"
         which = 0 if self.heads == 1 else slice(None)
         pairs = {"teacher": discovery.teacher, "student": discovery.student}
         matrices = {
@@ -178,13 +223,13 @@ class Discover:
             "loss": finite_or_none(learning.loss),
             "verdict": result.verdict,
             "reason": result.reason,
-            "reduction": str(reduced),
-            "promise": certified.promise(RADIUS) if certified.is_attention else "none",
+            "reduction": reduced and str(reduced),
+            "promise": promise,
             "radius": RADIUS,
             "time": TOKENS_BOUNDED,
             "bound": finite_or_none(bound),
             "heads_found": len(result.heads),
-            "neurons_needed": len(discovery.after),
+            "neurons_needed": len(discovery.after) if reduced else None,
             **matrices,
             "difference": discovery.difference,
             "picture": str(self.picture),
@@ -196,6 +241,8 @@ def compared(
     task: "TeacherStudent | MultiHeadTeacher",
     learning: "Learning",
     after: "np.ndarray",
+    *,
+    reduced: bool,
 ) -> "Discovery":
     """Put the attention in the student, if it has as many heads, beside the teacher's."""
     import numpy as np
@@ -209,7 +256,8 @@ def compared(
     if student is not None:
         difference = float(np.max(np.abs(np.subtract(student, teacher))))
     failed = "has not become attention yet" if learning.interrupted else "did not become attention"
-    ended = "becomes attention" if learning.success and result.is_attention else failed
+    became = learning.success and result.is_attention
+    ended = "becomes attention" if became else failed
     title = f"A recurrent network with random weights {ended}"
     rest = learning, after, teacher, student, difference
-    return Discovery(title, f"verdict: {result.reason}", *rest)
+    return Discovery(title, f"verdict: {result.reason}", *rest, became=became, reduced=reduced)

@@ -33,6 +33,9 @@ class Examples(Protocol):
     @property
     def targets(self) -> np.ndarray: ...
 
+    def cost(self, residual: np.ndarray) -> float:
+        """Return the loss of outputs that miss the targets by a residual [rows, d_out]."""
+
     def features(self, network: "SeparableNetwork") -> np.ndarray:
         """Return [rows, features]."""
 
@@ -86,12 +89,23 @@ class Data:
         picked = None if self.picked is None else self.picked[:rows]
         return Data(self.tokens[:sequences], self.targets[:rows], self.last, picked)
 
+    def cost(self, residual: np.ndarray) -> float:
+        """Return the mean over the tokens that count, and over the outputs."""
+        return half_mean_square(residual)
+
     def features(self, network: "SeparableNetwork") -> np.ndarray:
         h = self.counting(network.states(self.in_time))
         if network.W_side is not None:
             return h * (self.counting(self.in_time) @ network.W_side.T)
         rows, columns = network.pairs
         return h[:, rows] * h[:, columns] * np.where(rows == columns, 1.0, 2.0)
+
+    def outputs(self, network: "SeparableNetwork") -> np.ndarray:
+        """Return the outputs [rows, d_out], without all features at once."""
+        if network.W_side is not None:
+            return self.features(network) @ network.linear.T
+        h = self.counting(network.states(self.in_time))
+        return np.stack([np.sum((h @ kernel) * h, axis=1) for kernel in network.kernels], axis=1)
 
     def derivatives(self, network: "SeparableNetwork") -> list[np.ndarray]:
         states = network.states(self.in_time)
@@ -125,6 +139,10 @@ class AllSequences:
     @property
     def targets(self) -> np.ndarray:
         return self.population.targets
+
+    def cost(self, residual: np.ndarray) -> float:
+        """Return what the loss is above its floor: a sum over the rows, a mean over the outputs."""
+        return 0.5 * float(np.sum(residual**2)) / residual.shape[1]
 
     def features(self, network: "SeparableNetwork") -> np.ndarray:
         if network.W_side is None:

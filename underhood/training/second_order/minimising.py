@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from underhood.common.least_squares import damped_steps
-from underhood.training.second_order.examples import Examples, half_mean_square
+from underhood.training.second_order.examples import Examples
 from underhood.training.second_order.ranges import ExactRange, FastRange
 from underhood.training.second_order.separable import SeparableNetwork
 
@@ -34,15 +34,12 @@ PROBE, MOST_BEND = 0.1, 0.375
 
 @dataclass(frozen=True)
 class Fitted:
-    """A network with its best linear part, its residuals, and the range of its features."""
+    """A network with its best linear part, what is left of the loss, and its features' range."""
 
     network: SeparableNetwork
     residual: np.ndarray
+    cost: float
     range: FastRange | ExactRange
-
-    @property
-    def cost(self) -> float:
-        return half_mean_square(self.residual)
 
 
 def fit_linear(network: SeparableNetwork, examples: Examples, *, exact: bool = True) -> Fitted:
@@ -55,11 +52,16 @@ def fit_linear(network: SeparableNetwork, examples: Examples, *, exact: bool = T
     for _ in range(known.PASSES):
         linear = linear + (known.solve(residual) / scale[:, None]).T
         residual = examples.targets - F @ linear.T
-    return Fitted(replace(network, linear=linear), residual, known)
+    return Fitted(replace(network, linear=linear), residual, examples.cost(residual), known)
 
 
 # Called with the number of a step, the cost before it, and the network; returns a reason to stop.
 StepWatcher = Callable[[int, float, SeparableNetwork], str | None]
+Halted = Callable[[], str | None]
+
+
+def never_halted() -> str | None:
+    return None
 
 
 class Minimised(NamedTuple):
@@ -79,6 +81,7 @@ def minimise(
     watch: StepWatcher,
     far: bool = False,
     enough: float = 0.0,
+    halted: Halted = never_halted,
 ) -> Minimised:
     """Return the network after at most `steps` steps.
 
@@ -86,6 +89,7 @@ def minimise(
     enough  a cost that will do; below it steps are taken only while the cost falls fast
     watch   called before each step; if it returns a reason, no step follows
     far     the network is far from a solution: fast steps come first
+    halted  asked before each trial of a step; if it returns a reason, no trial follows
     """
     stopped = False
 
@@ -95,7 +99,7 @@ def minimise(
         stopped = reason is not None
         return reason
 
-    whole = half_mean_square(examples.targets)
+    whole = examples.cost(examples.targets)
     result = Minimised(network, [np.inf], "")
     # Near a solution that is no isolated point, steps of one kind sometimes go on where those of
     # the other have come to an end.
@@ -112,9 +116,15 @@ def minimise(
             result.costs[:-1],
             exact,
             curved,
+            halted,
         )
         cost = result.costs[-1]
-        if stopped or cost <= max(target, enough) or cost > WORTH_EXACT * whole:
+        if (
+            stopped
+            or halted() is not None
+            or cost <= max(target, enough)
+            or cost > WORTH_EXACT * whole
+        ):
             break
     return result
 
@@ -128,6 +138,7 @@ def descend(
     before: list[float],
     exact: bool,
     curved: bool,
+    halted: Halted = never_halted,
 ) -> Minimised:
     """Take steps of one kind; `before` are the costs of earlier ones, `goals` target and enough."""
     target, enough = goals
@@ -153,6 +164,8 @@ def descend(
         level = np.diag(normal) + 1e-9 * np.trace(normal) / len(normal) + 1e-300
 
         def step(damping: float) -> Fitted | None:
+            if halted() is not None:
+                return None
             matrix = (normal + damping * np.diag(level))[np.ix_(moves, moves)]
 
             def solve(right: np.ndarray) -> np.ndarray:
@@ -198,6 +211,8 @@ def descend(
             reason = stopped
         elif costs[-1] <= target:
             reason = "the loss is zero up to rounding"
+        elif slow and costs[-1] <= enough:
+            reason = "the loss is low enough and hardly falls any more"
         elif slow:
             reason = f"{window} steps together lowered the loss by less than {gain:.0%}"
         else:
@@ -206,7 +221,7 @@ def descend(
                 now = after
                 costs.append(now.cost)
                 continue
-            reason = "no step lowers the loss any more"
+            reason = halted() or "no step lowers the loss any more"
         break
     return Minimised(now.network, costs, reason)
 

@@ -30,10 +30,17 @@ class Race:
         return "an earlier start has succeeded" if beaten else None
 
     @property
+    def ending(self) -> str:
+        """Why another start would repeat what was tried; empty: it has a chance."""
+        count = len(self.needed_more)
+        if count >= ENOUGH_TOO_SMALL:
+            return f"{count} starts found the function with more neurons than the student has"
+        return ""
+
+    @property
     def open(self) -> bool:
         """Whether another start has a chance."""
-        hopeless = len(self.needed_more) >= ENOUGH_TOO_SMALL
-        return self.winner is None and not self.interrupted and not hopeless
+        return self.winner is None and not self.interrupted and not self.ending
 
     def run(self, run: Callable[[int], EndedStart], count: int, workers: int) -> list[EndedStart]:
         """Run starts until one succeeds and none before it is left; return those that count.

@@ -41,7 +41,8 @@ MOST_CONDENSED_STEPS = 40
 # kind joins a condensed network of one output that does not get to zero.
 MOST_JOINED = 2
 # One output is learned with so many times 2d neurons, and by so many times more after a stall.
-ONE_OUTPUT_SHARE, STALL_GROWTH = 1.4, 1.5
+# Steps on one output take too long with more neurons than the last number.
+ONE_OUTPUT_SHARE, STALL_GROWTH, MOST_FOR_ONE = 1.4, 1.5, 64
 # Relative errors below this are rounding.
 ROUNDING_ERROR = 1e-13
 
@@ -166,9 +167,9 @@ def current_token_neurons(
     """Learn one combination of the outputs; return the neurons that hold the current token."""
     direction = rng.normal(size=(data.targets.shape[1], 1))
     one_output = replace(data, targets=data.targets @ (direction / np.linalg.norm(direction)))
-    n, d = len(network.decay), data.tokens.shape[2]
+    n, d = min(len(network.decay), MOST_FOR_ONE), data.tokens.shape[2]
     size = min(int(np.ceil(ONE_OUTPUT_SHARE * 2 * d)), n)
-    student = with_outputs(network.keep(np.arange(n) < size), 1)
+    student = with_outputs(network.keep(np.arange(len(network.decay)) < size), 1)
     while True:
         wanted = sequences_wanted(student, stage.task, noisy=False)
         result, success = fit_condensed(student, one_output.first(wanted), stage, rng)
@@ -177,7 +178,7 @@ def current_token_neurons(
         if size == n or stage.stopped():
             return None
         before, size = size, min(int(np.ceil(STALL_GROWTH * size)), n)
-        numbers = np.arange(n)
+        numbers = np.arange(len(network.decay))
         more = network.keep((before <= numbers) & (numbers < size))
         student = with_outputs(merged_neurons(result.network, more), 1)
 

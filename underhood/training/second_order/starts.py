@@ -9,8 +9,8 @@
     5. all sequences         where samples leave noise: exact steps on the population loss, with
                              every decay at 0 or 1 (`tasks/population.py`)
 
-A start that stalls ends by itself. Its loss is measured on sequences that no step has seen, or over
-all sequences.
+A start that stalls ends by itself. Its loss is measured on thousands of sequences that no step has
+seen (`judging.py`), or over all sequences.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ from underhood.training.second_order.examples import (
     AllSequences,
     Data,
     Examples,
-    half_mean_square,
     sample,
     seed_of,
 )
+from underhood.training.second_order.judging import judged_loss
 from underhood.training.second_order.minimising import Minimised, descend, fit_linear, minimise
 from underhood.training.second_order.separable import SeparableNetwork
 from underhood.training.second_order.stages import (
@@ -58,7 +58,7 @@ class Start:
 
     number   0, 1, …
     neurons  that were fitted
-    loss     on fresh sequences, or over all of them
+    loss     on at least 4,096 fresh sequences, or over all of them; on fewer after Ctrl-C
     losses   on the fitted examples, before the first step and after each
     reason   why it ended
     success  whether its loss is as low as was asked for
@@ -94,6 +94,8 @@ class Assignment:
     steps       how many a start may take
     population  the exact loss, where it is to be minimised; None: samples are enough
     watch       sees every step
+    halted      tells why a start has to end, between two steps too
+    judge_key   draws the sequences on which a success has to be one too
     """
 
     task: Task
@@ -103,6 +105,8 @@ class Assignment:
     steps: int
     population: Population | None
     watch: StartWatcher
+    halted: Callable[[int], str | None]
+    judge_key: PRNGKeyArray
 
 
 def run_start(
@@ -112,17 +116,21 @@ def run_start(
     key: PRNGKeyArray,
     *,
     staged: bool = False,
-    at_once: bool = True,
+    most_at_once: int | None = None,
 ) -> tuple[SeparableNetwork, Start]:
     """Return the network where a start ended, and how it ended.
 
-    staged   learn one output first
-    at_once  then take steps on all outputs at once, if that has not led to all outputs
+    staged        learn one output first
+    most_at_once  then take steps on all outputs at once if that has not led to all outputs, and
+                  there are no more neurons than this; None: any number
     """
     task, population = assignment.task, assignment.population
     fit_key, fresh_key = jax.random.split(key)
     losses: list[float] = []
     stopped = False
+
+    def halted() -> str | None:
+        return assignment.halted(number)
 
     def fit(
         student: SeparableNetwork,
@@ -144,11 +152,20 @@ def run_start(
         left = left if most is None else min(left, most)
         if down_to is not None:
             goals = (down_to, 0.0)
-            result = descend(student, examples, left, goals, watch, [], exact=False, curved=False)
+            result = descend(
+                student, examples, left, goals, watch, [], exact=False, curved=False, halted=halted
+            )
         else:
             enough = assignment.enough if floor == 0 else 0.0
             result = minimise(
-                student, examples, steps=left, target=target, watch=watch, far=far, enough=enough
+                student,
+                examples,
+                steps=left,
+                target=target,
+                watch=watch,
+                far=far,
+                enough=enough,
+                halted=halted,
             )
         losses.extend(cost + floor for cost in result.costs)
         return result
@@ -168,21 +185,31 @@ def run_start(
         sampled = fit(start, data, 0.0, True)
         result = fit(sampled.network.settled(), AllSequences(population), population.floor, True)
         return result.network, ended(result, losses[-1])
-    stage = Stage(task, fit, assignment.enough, lambda: stopped)
+    stage = Stage(task, fit, assignment.enough, lambda: stopped or halted() is not None)
     rng = np.random.default_rng(seed_of(fit_key))
     by_stages = fit_by_stages(start, data, stage, rng) if staged else None
     if by_stages is not None:
         result = by_stages
-    elif not at_once:
-        fitted = fit_linear(start, data, exact=False)
+    elif most_at_once is not None and len(start.decay) > most_at_once:
+        # Of so few that the kernels of all would not fill the memory.
+        smaller = start.keep(np.arange(len(start.decay)) < most_at_once)
+        wanted = sequences_wanted(smaller, task, noisy=False)
+        fitted = fit_linear(smaller, data.first(wanted))
         losses.append(fitted.cost)
         result = Minimised(fitted.network, [fitted.cost], "its stages did not lead to all outputs")
     else:
         result, success = fit_condensed(start, data, stage)
         if not success and len(result.network.decay) <= assignment.neurons:
             result = settle(fit(result.network, data, 0.0, True), fit, data, assignment)
-    fresh = sample(task, fresh_key, count)
-    return result.network, ended(result, loss_of(result.network, fresh))
+    # The first few say whether this may be a success. Others decide, and they are the same for all.
+    few = sample(task, fresh_key, count)
+    loss = few.cost(few.outputs(result.network) - few.targets)
+    hopeful = loss <= assignment.limit
+    judge_key = assignment.judge_key if hopeful else fresh_key
+    # A start that was stopped has to end soon.
+    if hopeful or halted() is None:
+        loss = judged_loss(result.network, task, judge_key, count)
+    return result.network, ended(result, loss)
 
 
 def settle(
@@ -199,10 +226,6 @@ def settle(
     settled = fit(rounded, data, 0.0, False)
     good = settled.costs[-1] <= max(result.costs[-1], assignment.enough)
     return settled if good else result
-
-
-def loss_of(network: SeparableNetwork, data: Data) -> float:
-    return half_mean_square(data.features(network) @ network.linear.T - data.targets)
 
 
 def placed(fitted: SeparableNetwork, model: GatedStudent) -> GatedStudent:
