@@ -105,9 +105,9 @@ def test_the_table_of_the_page_is_that_of_the_result() -> None:
         assert f"| ${size}$, {rank} | {rows[1]['neurons']} | {cells} |\n" in page
 
 
-def test_parameters_grow_as_the_paper_says_and_a_constant_is_only_shown() -> None:
+def test_parameters_grow_as_the_paper_says_which_is_shown_and_not_judged() -> None:
     constant, *growths = growth_of_parameters()
-    assert (constant.value, constant.rule) == (3 * 32**2, "shown, not judged")
+    assert constant.value == 3 * 32**2
+    assert {number.rule for number in (constant, *growths)} == {"shown, not judged"}
     # 2d⁴ + 2d³ weights between neurons dominate; side gates have no such square.
-    assert [number.verdict for number in growths] == ["reproduced"] * 2
     assert growths[0].value > 3.75 > 3.25 > growths[1].value > 2.75
