@@ -14,6 +14,7 @@ from refusals import refused
 from teachers import attention, gated_rnn
 
 import underhood as uh
+from underhood.common.errors import kind_of
 from underhood.layers.files import read
 
 pytestmark = pytest.mark.usefixtures("unhooked")
@@ -211,7 +212,7 @@ def test_paths_that_are_none(tmp_path) -> None:
     layer = layer_of("gated")
     for path in (None, 3, b"bytes", layer):
         for use in (uh.load, lambda path: uh.save(path, layer)):
-            with refused(f"A path is a string or a pathlib.Path, not a {type(path).__name__}"):
+            with refused(f"A path is a string or a pathlib.Path, not {kind_of(path)}"):
                 use(path)
     with refused(f"The output {tmp_path} is a folder; name a regular file"):
         uh.save(tmp_path, layer)

@@ -399,7 +399,7 @@ REFUSALS = {
     "the student is a int": {"student": 3},
     "width is for make_student": {"student": uh.compile(TASK.attention).layer},
     "make_student(width, *, key) failed": {"student": lambda width: None},
-    "returns a LSTM … uh.train": {
+    "returns an LSTM … uh.train": {
         "student": lambda width, *, key: uh.LSTM.init(d_in=2, hidden=width, key=key)
     },
     "the model maps 3 numbers to 3": {"student": gated(3)},

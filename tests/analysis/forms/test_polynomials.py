@@ -13,6 +13,7 @@ from teachers import attention, gated_rnn
 
 import underhood as uh
 from underhood.analysis.forms.monomials import monomials
+from underhood.common.errors import with_article
 from underhood.common.linear_algebra import upper
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -212,5 +213,5 @@ def test_bad_input_is_refused():
     with pytest.raises(uh.BadInput, match="Give 2 names, not 3"):
         result.expressions(["a", "b", "c"])
     for kind in (uh.LSTM, uh.GRU):
-        with pytest.raises(uh.BadInput, match=f"not a {kind.__name__}"):
+        with pytest.raises(uh.BadInput, match=f"not {with_article(kind.__name__)}"):
             uh.polynomial(kind.init(d_in=2, hidden=2, key=jax.random.key(0)))

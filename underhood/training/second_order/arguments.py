@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from underhood.common.arrays import key_problems
-from underhood.common.errors import BadInput, refuse
+from underhood.common.errors import BadInput, kind_of, refuse
 from underhood.common.live import progress_problems
 from underhood.common.numbers import number_problems, whole_problems
 from underhood.layers import GatedRNN, SideGatedRNN
@@ -53,7 +53,7 @@ def students_of(
             raise BadInput(f"fit: make_student(width, *, key) failed: {error}.") from error
         if not isinstance(drawn, GatedRNN | SideGatedRNN):
             raise BadInput(
-                f"fit: make_student returns a {type(drawn).__name__}; second-order training knows "
+                f"fit: make_student returns {kind_of(drawn)}; second-order training knows "
                 "GatedRNN and SideGatedRNN. Use uh.train for other layers."
             )
         refuse_wild(drawn)
