@@ -7,7 +7,8 @@
     python benchmarks/discovery.py --stages --seeds 10         ten students of one teacher
     python benchmarks/discovery.py --stages --students FOLDER  trained before, tTEACHER_sSEED
 
-Side by side: the paper's recipe, from a few hundred updates of a compiled program times 781,250;
+Side by side: the paper's recipe, from a few hundred updates of a Flax loop (flax comes with `make
+bench`) and of a compiled program, times 781,250;
 `Recipe.fast` and `Shrinking.fast`; and `uh.fit`, with everything that has to be compiled: at d = 4
 with several widths, what too few neurons give, how low the loss gets, and at d = 6 and 8. Then
 in-context regression by the exact loss. Stage by stage:
@@ -121,6 +122,19 @@ def paper_seconds() -> float:
     return (times[2] - times[1]) / (2 * STEPS) * recipe.steps
 
 
+def time_paper() -> None:
+    """The paper's recipe on its own kind of stack, a loop in Flax, and as a program of ours."""
+    # Needs flax, which `make bench` installs.
+    from training import FlaxGatedRNN, loop_runner, per_step
+
+    from_host, _ = loop_runner(FlaxGatedRNN(WIDTH))
+    loop = per_step(from_host) * uh.Recipe.paper().steps
+    for how, seconds in (("a loop in Flax", loop), ("uh.train", paper_seconds())):
+        print(
+            f"paper's recipe, {WIDTH} neurons, {how}: {seconds:,.0f} s (extrapolated)", flush=True
+        )
+
+
 def wide_student(d):
     def student(width, *, key):
         return uh.GatedRNN.init(d_in=d, hidden=width, gated=width, d_out=d, key=key)
@@ -155,9 +169,7 @@ def column(rows, name):
 
 
 def compare_recipes(teachers: int, first: int) -> None:
-    """The paper's recipe, the fast one, and the one that shrinks its students."""
-    paper = paper_seconds()
-    print(f"paper's recipe, {WIDTH} neurons: {paper:,.0f} s (extrapolated)", flush=True)
+    """The fast recipe, and the one that shrinks its students."""
     # A minute for each teacher, so fewer.
     time_recipe("Recipe.fast", uh.Recipe.fast(), min(teachers, 2), first)
     time_shrinking(teachers, first)
@@ -267,6 +279,7 @@ def regress(teachers: int) -> None:
 # These train students of the teachers from --first on; the others number their own.
 BY_GRADIENTS = {"recipes": compare_recipes, "shrinking": time_shrinking}
 PARTS = {
+    "paper": lambda teachers: time_paper(),
     **BY_GRADIENTS,
     "fit": compare_sizes,
     "rounding": reach_rounding,
