@@ -31,6 +31,8 @@ MOST_THREADS = 512
 WIDEST_TOKEN = 12
 # Tokens of a chunk, larger first: fewer barriers a token.
 CHUNKS = (64, 32)
+# Numbers of the bounds that scales come from.
+BOUNDS = 8
 # Programs that may share a member, at most.
 MOST_PARTS = 16
 
@@ -76,23 +78,27 @@ class StepSizes:
         return 32 * max(self.gate_tiles, -(-self.places * self.neuron_tiles // 4))
 
     @property
+    def row_length(self) -> int:
+        """Numbers from a row of states to the next: an odd number of tiles."""
+        return 8 * (self.neuron_tiles | 1)
+
+    @property
     def bytes(self) -> int:
         """Shared memory of a program, as gated_step.cuh lays it out."""
-        states, gates = 8 * self.neuron_tiles + 4, 8 * self.gate_tiles
+        states, gates = self.row_length, 8 * self.gate_tiles
         per_token = 2 * states + 2 * gates + 8 + self.d_in + self.d_out
-        return 4 * (2 * gates * states + self.tokens * per_token + self.d_out * gates)
+        input_slopes = self.places * self.hidden * (2 * self.d_in + 3)
+        once = 2 * gates * states + self.d_out * gates + BOUNDS + input_slopes
+        return 4 * (once + self.tokens * per_token)
 
     @property
     def fits(self) -> bool:
-        # At its end a program sums over sequences in the memory of a chunk's gates, and its
-        # threads' losses in that of a chunk's states.
-        sums = self.places * self.hidden * (2 * self.d_in + 3)
+        # At its end a program sums its threads' losses in the memory of a chunk's states.
         return (
             self.bytes <= MOST_BYTES
             and self.program_threads <= MOST_THREADS
             and max(self.d_in, self.d_out) <= WIDEST_TOKEN
-            and sums <= self.tokens * (16 * self.gate_tiles + 8)
-            and self.program_threads <= self.tokens * (8 * self.neuron_tiles + 4)
+            and self.program_threads <= self.tokens * self.row_length
         )
 
     @property
