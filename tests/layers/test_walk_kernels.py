@@ -1,11 +1,14 @@
 """Kernels of LSTM and GRU, interpreted on the CPU: outputs and gradients are the layers' own."""
 
+from functools import partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from underhood.layers import GRU, LSTM, batch_outputs
+from underhood.layers import GRU, LSTM, Stack, batch_outputs
 from underhood.layers.kernels import choice
 from underhood.layers.kernels.blocks import segments
 from underhood.layers.kernels.products import ProductTiles, rows_product
@@ -50,6 +53,28 @@ def test_outputs_and_gradients_are_the_layers_own(name, size):
     (_, expected), expected_slopes = both("cpu")
     assert close(outputs, expected)
     assert all(jax.tree.leaves(jax.tree.map(close, slopes, expected_slopes)))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("depth", "bias"), [(1, True), (2, True), (1, False)])
+def test_a_layer_reads_what_its_embedding_reads(name, depth, bias):
+    kind, options = LAYERS[name]
+
+    def make(width, *, key):
+        return kind.init(d_in=width, hidden=width, key=key, **options)
+
+    stack = Stack.init(make, d_in=2, hidden=5, d_out=3, depth=depth, key=jax.random.key(0))
+    ones = jnp.ones(5) if bias else None
+    stack = eqx.tree_at(lambda stack: stack.embed.b, stack, ones)
+    xs = jax.random.normal(jax.random.key(1), (3, 4, 2))
+    weights = jax.random.normal(jax.random.key(2), (3, 4, 3))
+
+    def total(stack, backend):
+        return jnp.sum(batch_outputs(stack, xs, backend=backend) * weights)
+
+    slopes = jax.jit(jax.grad(partial(total, backend="interpret")))(stack)
+    expected = jax.jit(jax.grad(partial(total, backend="cpu")))(stack)
+    assert all(jax.tree.leaves(jax.tree.map(close, slopes, expected)))
 
 
 def test_members_of_an_ensemble_do_not_mix():

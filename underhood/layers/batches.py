@@ -24,6 +24,7 @@ from underhood.layers.base.recurrent import RecurrentLayer
 from underhood.layers.gated_rnn import BilinearGates, SideGatedRNN
 from underhood.layers.gru import GRU
 from underhood.layers.kernels.choice import (
+    after_embedding,
     gru_by_kernels,
     kernels_run,
     lstm_by_kernels,
@@ -142,10 +143,16 @@ def stack_outputs(
 ) -> Float[Array, "batch *time d_out"]:
     """Return all outputs of a stack or the last ones, as `which` does for its last layer."""
     layer.check_precision()
-    xs = xs if layer.embed is None else by_token(layer.embed, xs)
-    for below in layer.layers[:-1]:
-        xs = batch_outputs(below, xs, backend=backend)
-    outputs = which(layer.layers[-1], xs, backend=backend)
+    first, *others = layer.layers
+    if layer.embed is not None:
+        if isinstance(first, LSTM | GRU) and kernels_run(first, xs, backend):
+            first = after_embedding(first, layer.embed)
+        else:
+            xs = by_token(layer.embed, xs)
+    *below, last = first, *others
+    for lower in below:
+        xs = batch_outputs(lower, xs, backend=backend)
+    outputs = which(last, xs, backend=backend)
     return outputs if layer.readout is None else by_token(layer.readout, outputs)
 
 

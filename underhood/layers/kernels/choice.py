@@ -7,6 +7,7 @@ kernels as JAX operations on any machine; the tests use it.
 
 from functools import cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -16,10 +17,13 @@ from underhood.layers.kernels.gru import gru_states
 from underhood.layers.kernels.lstm import WalkTiles, lstm_states
 from underhood.layers.kernels.products import ProductTiles, rows_product
 from underhood.layers.lstm import LSTM
+from underhood.layers.stack import Affine
 
 KERNELS, INTERPRETED = "nvidia", "interpret"
 # With 128 neurons, recurrent matrices and states ask for 416 KiB of the 227 KiB of an H200's chip.
 WIDEST_WALK = 64
+# Gates in the order of the kernels, by the letters of their matrices.
+GATES_OF = {LSTM: "fgoc", GRU: "rzh"}
 # Tensor cores of the first kind that multiply TF32.
 AMPERE = 8.0
 
@@ -51,10 +55,28 @@ def kernels_run(layer: LSTM | GRU, xs: Array, backend: str | None) -> bool:
 def entering(xs: TimeFirst, U: Array, b: Array, backend: str | None) -> Array:
     """Return U x + b for the gates in U [gates, hidden, d_in], as [time, batch, gates, hidden]."""
     gates, hidden, d_in = U.shape
-    rows = rows_product(
-        xs.reshape(-1, d_in), U.reshape(-1, d_in), ProductTiles(interpret=interpreted(backend))
+    # As a weight of the constant 1, b needs no pass over the sums, and its gradient none either.
+    tokens = jnp.concatenate([xs, jnp.ones_like(xs[..., :1])], axis=-1).reshape(-1, d_in + 1)
+    weights = jnp.concatenate([U, b[..., None]], axis=-1).reshape(-1, d_in + 1)
+    rows = rows_product(tokens, weights, ProductTiles(interpret=interpreted(backend)))
+    return rows.reshape(*xs.shape[:2], gates, hidden)
+
+
+def after_embedding(layer: LSTM | GRU, embed: Affine) -> LSTM | GRU:
+    """Return the layer that reads what the embedding reads: U (W x + w) + b = (U W) x + (U w + b).
+
+    Tokens have fewer numbers than embedded ones, so products with all tokens become smaller.
+    """
+    gates = GATES_OF[type(layer)]
+    U, b = ([getattr(layer, f"{symbol}_{gate}") for gate in gates] for symbol in "Ub")
+    read = [matrix @ embed.W for matrix in U]
+    if embed.b is not None:
+        b = [bias + matrix @ embed.b for matrix, bias in zip(U, b, strict=True)]
+    return eqx.tree_at(
+        lambda layer: [getattr(layer, f"{symbol}_{gate}") for symbol in "Ub" for gate in gates],
+        layer,
+        [*read, *b],
     )
-    return rows.reshape(*xs.shape[:2], gates, hidden) + b
 
 
 def walk_tiles(backend: str | None) -> WalkTiles:
@@ -68,14 +90,16 @@ def interpreted(backend: str | None) -> bool:
 
 def lstm_by_kernels(layer: LSTM, xs: TimeFirst, backend: str | None) -> HiddenStates:
     U, V, b = (
-        jnp.stack([getattr(layer, f"{symbol}_{gate}") for gate in "fgoc"]) for symbol in "UVb"
+        jnp.stack([getattr(layer, f"{symbol}_{gate}") for gate in GATES_OF[LSTM]])
+        for symbol in "UVb"
     )
     return lstm_states(entering(xs, U, b, backend), V, walk_tiles(backend))
 
 
 def gru_by_kernels(layer: GRU, xs: TimeFirst, backend: str | None) -> HiddenStates:
     U, V, b = (
-        jnp.stack([getattr(layer, f"{symbol}_{gate}") for gate in "rzh"]) for symbol in "UVb"
+        jnp.stack([getattr(layer, f"{symbol}_{gate}") for gate in GATES_OF[GRU]])
+        for symbol in "UVb"
     )
     c_h = jnp.zeros_like(b[0]) if layer.c_h is None else jnp.asarray(layer.c_h)
     after = layer.reset == "after"
