@@ -1,6 +1,6 @@
 """The CUDA kernel of a gated RNN's step, run on the CPU: loss and gradients are the layer's own.
 
-`emulation.cc` runs the kernel's text with a thread per GPU thread. It needs a C++ compiler.
+`emulation.h` runs the kernel's text with a thread per GPU thread. It needs a C++ compiler.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from underhood.layers.kernels import gated_step
+from underhood.layers.kernels import compiling, gated_step
 from underhood.layers.kernels.gated_step import GateWeights, step_sizes
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -67,8 +67,8 @@ def libraries(tmp_path_factory):
 
     def compiled(sizes):
         flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", *sizes.flags()]
-        source = gated_step.HERE / "emulation.cc"
-        return ctypes.CDLL(gated_step.compiled_library([compiler, *flags], source, folder))
+        source = compiling.HERE / "gated_step.cc"
+        return ctypes.CDLL(compiling.compiled_library([compiler, *flags], source, folder))
 
     return compiled
 

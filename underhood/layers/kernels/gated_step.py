@@ -5,26 +5,17 @@ kept in the user's cache folder. Without nvcc, or at sizes that do not fit on th
 path is used (`training/step.py`).
 """
 
-import ctypes
-import hashlib
 import math
-import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-HERE = Path(__file__).parent
-# Shared memory of a program on Ampere, Hopper and later: 99, 163 or 227 KiB. The rest is plain.
-MOST_BYTES = 227 * 1024
+from underhood.layers.kernels.compiling import HERE, MOST_BYTES, registered
+
 # Threads of a program: with more, too few registers are left for each.
 MOST_THREADS = 512
 # Inputs and outputs that a thread can keep sums of in its registers.
@@ -150,48 +141,9 @@ def unpacked(sizes: StepSizes, numbers: Float[Array, " numbers"]) -> dict[str, A
 
 
 @cache
-def compiler() -> str | None:
-    """Return the path of nvcc; None if there is none."""
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    places = [Path(home) / "bin" / "nvcc" for home in (*homes, "/usr/local/cuda")]
-    return shutil.which("nvcc") or next((str(path) for path in places if path.exists()), None)
-
-
-def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "underhood" / "kernels"
-
-
-def compiled_library(command: Sequence[str], source: Path, folder: Path) -> Path:
-    """Compile a source into a shared library, unless the folder has it from the same text."""
-    texts = (path.read_bytes() for path in (source, HERE / "gated_step.cuh"))
-    digest = hashlib.sha256(b"\0".join((*texts, " ".join(command).encode()))).hexdigest()[:16]
-    library = folder / f"{source.stem}_{digest}.so"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made = Path(scratch) / library.name
-            subprocess.run([*command, "-o", made, source], check=True, capture_output=True)
-            made.replace(library)
-    return library
-
-
-@cache
 def registered_target(sizes: StepSizes) -> str | None:
     """Compile the kernel for these sizes and register it with JAX; None if that fails."""
-    nvcc = compiler()
-    if nvcc is None:
-        return None
-    capability = str(jax.devices()[0].compute_capability).replace(".", "")
-    command = [nvcc, "-std=c++17", "-O3", f"-arch=sm_{capability}", "-shared", "-Xcompiler=-fPIC"]
-    command += [f"-I{jax.ffi.include_dir()}", *sizes.flags()]
-    try:
-        library = compiled_library(command, HERE / "gated_step.cu", cache_folder())
-        handler = ctypes.CDLL(str(library)).GatedStep
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    jax.ffi.register_ffi_target(library.stem, jax.ffi.pycapsule(handler), platform="CUDA")
-    return library.stem
+    return registered(HERE / "gated_step.cu", ("GatedStep",), tuple(sizes.flags()))
 
 
 @jax.custom_vjp

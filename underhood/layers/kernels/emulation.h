@@ -1,7 +1,9 @@
-// The kernel of gated_step.cuh on a CPU: a thread per GPU thread, so that tests can run it anywhere.
+// What kernels ask of a GPU, on a CPU: a thread per GPU thread, so that tests can run them anywhere.
 //
 // A barrier is a barrier. What a warp does together (mma, shuffle) goes through a table of the warp
 // between two barriers of its 32 threads.
+
+#pragma once
 
 #include <atomic>
 #include <barrier>
@@ -13,7 +15,6 @@
 #include <vector>
 
 #define DEVICE
-#define DEVICE_AND_HOST
 #define KERNEL
 #define THREAD here.thread
 #define THREADS here.threads
@@ -126,8 +127,6 @@ static void load_tiles(unsigned (&tiles)[4], const Half *row) {
   warp.together.arrive_and_wait();
 }
 
-#include "gated_step.cuh"
-
 template <typename Kernel>
 static void run(int blocks, int threads, int floats, Kernel kernel) {
   for (int block = 0; block < blocks; block++) {
@@ -144,16 +143,4 @@ static void run(int blocks, int threads, int floats, Kernel kernel) {
       });
     for (auto &worker : team) worker.join();
   }
-}
-
-// `sums` is [members, NUMBERS].
-extern "C" void gated_step_emulated(int members, int parts, int batch, const float *W_in_m,
-                                    const float *W_in_x, const float *decay, const float *W_out_m,
-                                    const float *W_out_x, const float *D, const float *xs,
-                                    const float *targets, float *sums) {
-  std::vector<float> partial((size_t)members * parts * NUMBERS, NAN);
-  Problem p = {members, parts,   batch, W_in_m, W_in_x,  decay,
-               W_out_m, W_out_x, D,     xs,     targets, partial.data()};
-  run(members * parts, PROGRAM_THREADS, SHARED_FLOATS, [&] { gated_step(p); });
-  run(1, 1, 0, [&] { add_parts(partial.data(), sums, members, parts); });
 }
