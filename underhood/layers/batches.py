@@ -28,6 +28,7 @@ from underhood.layers.kernels.choice import (
     gru_by_kernels,
     kernels_run,
     lstm_by_kernels,
+    walked_on_data,
 )
 from underhood.layers.lstm import LSTM
 from underhood.layers.mamba import Mamba, MambaBlock
@@ -154,6 +155,28 @@ def stack_outputs(
         xs = batch_outputs(lower, xs, backend=backend)
     outputs = which(last, xs, backend=backend)
     return outputs if layer.readout is None else by_token(layer.readout, outputs)
+
+
+def outputs_on_data(
+    which: Callable[..., Array], layer: SequenceMap, xs: Inputs, *, backend: str | None = None
+) -> Float[Array, "batch *time d_out"]:
+    """Return `which` outputs, all or the last, where no gradient by the sequences is asked for.
+
+    Then a kernel may walk through the first layer without a gradient for them.
+    """
+    if isinstance(layer, Stack) and layer.embed is not None:
+        layer.check_precision()
+        first, *others = layer.layers
+        if isinstance(first, LSTM):
+            states = walked_on_data(after_embedding(first, layer.embed), xs, backend)
+            if states is not None and others:
+                return which(
+                    Stack(None, others, layer.readout), time_first(states), backend=backend
+                )
+            if states is not None:
+                shown = states[-1] if which is last_outputs else time_first(states)
+                return shown if layer.readout is None else by_token(layer.readout, shown)
+    return which(layer, xs, backend=backend)
 
 
 batch_outputs.register(Stack, partial(stack_outputs, batch_outputs))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from underhood.layers import GatedRNN, LinearAttention, batch_outputs, last_outputs
+from underhood.layers.batches import outputs_on_data
 from underhood.layers.kernels.choice import KERNELS, default_backend
 from underhood.layers.kernels.gated_step import (
     GateWeights,
@@ -68,7 +69,9 @@ def batch_loss(
     """Return the task's loss on a batch, by a kernel where there is one."""
     if has_step_kernel(student, task, batch, backend):
         return step_loss(gate_weights(student), batch.inputs, batch.targets)
-    return task.loss(outputs_of(student, task, batch.inputs, backend=backend), batch.targets)
+    which = last_outputs if task.reads_last else batch_outputs
+    outputs = outputs_on_data(which, student, batch.inputs, backend=backend)
+    return task.loss(outputs, batch.targets)
 
 
 def has_step_kernel(student: PyTree, task: Task, batch: Batch, backend: str | None) -> bool:

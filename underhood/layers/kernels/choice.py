@@ -6,15 +6,18 @@ kernels as JAX operations on any machine; the tests use it.
 """
 
 from functools import cache
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from underhood.layers.base.layer import Layer
 from underhood.layers.gru import GRU
 from underhood.layers.kernels.gru import gru_states
 from underhood.layers.kernels.lstm import WalkTiles, lstm_states
+from underhood.layers.kernels.lstm_walk import registered_walk, walk_sizes, walk_states
 from underhood.layers.kernels.products import ProductTiles, rows_product
 from underhood.layers.lstm import LSTM
 from underhood.layers.stack import Affine
@@ -23,10 +26,11 @@ KERNELS, INTERPRETED = "nvidia", "interpret"
 # With 128 neurons, recurrent matrices and states ask for 416 KiB of the 227 KiB of an H200's chip.
 WIDEST_WALK = 64
 # Gates in the order of the kernels, by the letters of their matrices.
-GATES_OF = {LSTM: "fgoc", GRU: "rzh"}
+GATES_OF: dict[type[Layer], str] = {LSTM: "fgoc", GRU: "rzh"}
 # Tensor cores of the first kind that multiply TF32.
 AMPERE = 8.0
 
+Gated = TypeVar("Gated", bound=LSTM | GRU)
 TimeFirst = Float[Array, "time batch d_in"]
 HiddenStates = Float[Array, "time batch hidden"]
 
@@ -62,12 +66,12 @@ def entering(xs: TimeFirst, U: Array, b: Array, backend: str | None) -> Array:
     return rows.reshape(*xs.shape[:2], gates, hidden)
 
 
-def after_embedding(layer: LSTM | GRU, embed: Affine) -> LSTM | GRU:
+def after_embedding(layer: Gated, embed: Affine) -> Gated:
     """Return the layer that reads what the embedding reads: U (W x + w) + b = (U W) x + (U w + b).
 
-    Tokens have fewer numbers than embedded ones, so products with all tokens become smaller.
+    Tokens mostly have fewer numbers than embedded ones, so products with all tokens become smaller.
     """
-    gates = GATES_OF[type(layer)]
+    gates = GATES_OF[LSTM if isinstance(layer, LSTM) else GRU]
     U, b = ([getattr(layer, f"{symbol}_{gate}") for gate in gates] for symbol in "Ub")
     read = [matrix @ embed.W for matrix in U]
     if embed.b is not None:
@@ -94,6 +98,27 @@ def lstm_by_kernels(layer: LSTM, xs: TimeFirst, backend: str | None) -> HiddenSt
         for symbol in "UVb"
     )
     return lstm_states(entering(xs, U, b, backend), V, walk_tiles(backend))
+
+
+def walked_on_data(
+    layer: LSTM, xs: Float[Array, "batch time d_in"], backend: str | None
+) -> HiddenStates | None:
+    """Return h at all times where no gradient by xs is asked for; None if no kernel does that."""
+    if (backend or default_backend()) != KERNELS or not kernels_run(layer, xs, backend):
+        return None
+    matrices = (
+        [
+            getattr(layer, f"V_{gate}"),
+            getattr(layer, f"U_{gate}"),
+            getattr(layer, f"b_{gate}")[:, None],
+        ]
+        for gate in GATES_OF[LSTM]
+    )
+    W = jnp.stack([jnp.concatenate(columns, axis=1) for columns in matrices])
+    sizes = walk_sizes(W, xs)
+    if sizes is None or registered_walk(sizes) is None:
+        return None
+    return walk_states(W, xs)
 
 
 def gru_by_kernels(layer: GRU, xs: TimeFirst, backend: str | None) -> HiddenStates:

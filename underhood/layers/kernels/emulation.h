@@ -15,6 +15,7 @@
 #include <vector>
 
 #define DEVICE
+#define KERNEL_FOR(programs)
 #define KERNEL
 #define THREAD here.thread
 #define THREADS here.threads

@@ -3,7 +3,9 @@
 #pragma once
 
 #define DEVICE __device__
-#define KERNEL __global__ __launch_bounds__(PROGRAM_THREADS)
+// A kernel of which so many programs shall fit on a multiprocessor, as far as registers go.
+#define KERNEL_FOR(programs) __global__ __launch_bounds__(PROGRAM_THREADS, programs)
+#define KERNEL KERNEL_FOR(1)
 #define THREAD ((int)threadIdx.x)
 #define THREADS ((int)blockDim.x)
 #define BLOCK ((int)blockIdx.x)
