@@ -24,7 +24,7 @@ def check_package() -> None:
     # A function inside a function is made anew with every call, and so would be its check, which
     # takes a millisecond. It depends on the signature alone. A process of tests calls few of the
     # functions, so a check is made when it is first needed.
-    _decorator._make_fn_with_signature = remember(_decorator._make_fn_with_signature)
+    _decorator._make_fn_with_signature = remember(when_checked(_decorator._make_fn_with_signature))
     _decorator._apply_typechecker = remember(when_called(_decorator._apply_typechecker))
     _decorator.inspect = Inspect()
 
@@ -45,6 +45,18 @@ def remember(function):
     return answer
 
 
+def when_checked(make):
+    """Return the same maker of functions that stand for a signature, which makes them later."""
+
+    def made(name, qualname, module, signature, *, output):
+        if not output:
+            return lambda: make(name, qualname, module, signature, output=False)
+        returned = _decorator._gensym(frozenset(signature.parameters), prefix="ret")
+        return lambda: make(name, qualname, module, signature, output=True)[0], returned
+
+    return made
+
+
 def when_called(apply):
     """Return the same decorator of checks, which makes a check when it is first called."""
 
@@ -53,7 +65,7 @@ def when_called(apply):
 
         def check(*arguments, **options):
             if not made:
-                made.append(apply(typechecker, function))
+                made.append(apply(typechecker, function()))
             return made[0](*arguments, **options)
 
         return check
