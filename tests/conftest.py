@@ -75,6 +75,14 @@ def resident_bytes() -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+# glibc returns a large array at once, and the next of the same size is cleared page by page again.
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+KEPT = {M_TRIM_THRESHOLD: 1 << 27, M_TOP_PAD: 1 << 24, M_MMAP_THRESHOLD: 1 << 25}
+with contextlib.suppress(OSError, AttributeError):
+    for parameter, size in KEPT.items():
+        ctypes.CDLL("libc.so.6").mallopt(parameter, size)
+
+
 def return_memory() -> None:
     """Give memory that is free back to the system. glibc keeps most of it otherwise."""
     with contextlib.suppress(OSError, AttributeError):
