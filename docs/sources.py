@@ -232,21 +232,23 @@ def untied_prose(text: str, around: str, entries: list[Entry]) -> list[str]:
         for match in written(sentence):
             before = [name for name, end in named if end <= match.start()]
             # The last name before the number, or else any name in the sentence.
-            subjects = before[-1:] or [name for name, _ in named]
+            subjects = tuple(before[-1:] or [name for name, _ in named])
             allowed = [
                 entry.value
                 for entry in entries
                 if (not scales or entry.scale in scales or entry.part == "paper")
-                and fits(entry, subjects)
+                and fits(entry.words, subjects)
             ]
             if not any(agrees(bare(match), value) for value in allowed):
                 problems.append(f"{match.group()} in: {sentence.strip()}")
     return problems
 
 
-def fits(entry: Entry, subjects: list[str]) -> bool:
-    """Tell whether an entry can be about one of these architectures; a family counts as one."""
-    names = [name for name, _ in architectures_in(entry.words)]
+# Thousands of entries stand under a few hundred words, and every number of a page asks for all.
+@cache
+def fits(words: str, subjects: tuple[str, ...]) -> bool:
+    """Tell whether words can be about one of these architectures; a family counts as one."""
+    names = [name for name, _ in architectures_in(words)]
     if not subjects or not names:
         return True
     return any(

@@ -36,53 +36,12 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
-from jaxtyping import _decorator  # noqa: E402
+from support.checking import check_package  # noqa: E402
 
 share_contexts()
 
 # Every function of the package checks the shapes and types that its annotations promise.
-# The tower: `float` in an annotation also takes an int, as mypy and PEP 484 read it.
-CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-jaxtyping.install_import_hook("underhood", CHECKER)
-
-
-def remember(function):
-    """Return the same function with its answers kept; what cannot be looked up is not kept."""
-    kept = {}
-
-    def answer(*arguments, **options):
-        key = (*arguments, *options.items())
-        try:
-            if key not in kept:
-                kept[key] = function(*arguments, **options)
-        except TypeError:
-            return function(*arguments, **options)
-        return kept[key]
-
-    return answer
-
-
-def when_called(apply):
-    """Return the same decorator of checks, which makes a check when it is first called."""
-
-    def applied(typechecker, function):
-        made = []
-
-        def check(*arguments, **options):
-            if not made:
-                made.append(apply(typechecker, function))
-            return made[0](*arguments, **options)
-
-        return check
-
-    return applied
-
-
-# A function inside a function is made anew with every call, and so would be its check, which
-# takes a millisecond. It depends on the signature alone. The package has 2,400 functions, and a
-# process of tests calls some of them.
-_decorator._make_fn_with_signature = remember(_decorator._make_fn_with_signature)
-_decorator._apply_typechecker = remember(when_called(_decorator._apply_typechecker))
+check_package()
 
 from underhood.training.program_cache import forget_if_many, forget_programs  # noqa: E402
 
@@ -114,6 +73,14 @@ def resident_bytes() -> int:
     statistics = Path("/proc/self/statm")
     pages = statistics.read_text().split()[1] if statistics.exists() else 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+# glibc returns a large array at once, and the next of the same size is cleared page by page again.
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+KEPT = {M_TRIM_THRESHOLD: 1 << 27, M_TOP_PAD: 1 << 24, M_MMAP_THRESHOLD: 1 << 25}
+with contextlib.suppress(OSError, AttributeError):
+    for parameter, size in KEPT.items():
+        ctypes.CDLL("libc.so.6").mallopt(parameter, size)
 
 
 def return_memory() -> None:

@@ -68,7 +68,8 @@ def test_a_layer_comes_back_bit_by_bit(name: str, tmp_path) -> None:
     xs = jnp.ones((3, layer.d_in), jnp.float32)
     if not getattr(layer, "needs_x64", False):
         # λ comes from NumPy's exp on one side and from JAX's on the other.
-        np.testing.assert_allclose(layer(xs), loaded(xs), rtol=1e-5, atol=1e-6)
+        ys = jax.jit(layer)(xs)
+        np.testing.assert_allclose(ys, jax.jit(loaded)(xs), rtol=1e-5, atol=1e-6)
 
 
 def loaded_without(path, layer, *fields: str):

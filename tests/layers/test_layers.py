@@ -13,25 +13,42 @@ import underhood as uh
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-@pytest.mark.parametrize("time", [1, 2, 64, 65, 200])
+LENGTHS = (1, 2, 64, 65, 200)
+
+
+# One program for all lengths and both forms, because compiling is most of the time.
+@eqx.filter_jit
+def in_both_forms(layer, sequences):
+    return [(cases.parallel(layer, xs), uh.stream(layer, xs)) for xs in sequences]
+
+
 @cases.every_layer
-def test_outputs_agree(name, time):
-    layer, xs = cases.make(name), cases.sequence(time)
-    expected = naive(layer, xs)
-    assert expected.shape == (time, cases.CASES[name].d_out)
-    for run in (eqx.filter_jit(cases.parallel), eqx.filter_jit(uh.stream), cases.stepped):
-        assert cases.relative_error(run(layer, xs), expected) < cases.CLOSE, run
+def test_outputs_agree(name):
+    layer, longest = cases.make(name), cases.sequence(max(LENGTHS))
+    # Loops over tokens: they begin alike whatever comes later.
+    expected, stepped = naive(layer, longest), cases.stepped(layer, longest)
+    assert expected.shape == (max(LENGTHS), cases.CASES[name].d_out)
+    outputs = in_both_forms(layer, [longest[:time] for time in LENGTHS])
+    for time, (parallel, streamed) in zip(LENGTHS, outputs, strict=True):
+        for ys in (parallel, streamed, stepped[:time]):
+            assert cases.relative_error(ys, expected[:time]) < cases.CLOSE, time
+
+
+@eqx.filter_jit
+def gradients_of_both_forms(layer, sequences):
+    runs = (cases.parallel, uh.stream)
+    return [[cases.gradients(run, layer, xs) for run in runs] for xs in sequences]
 
 
 # The lengths share a test because they share the naive loop's compiled token.
 @cases.every_layer
 def test_gradients_agree(name):
     layer = cases.in_jax(cases.make(name))
-    for time in (1, 5, 70):
-        xs = cases.sequence(time)
-        expected = naive_gradients(layer, xs, cases.projection(layer, time))
-        for run in (cases.parallel, uh.stream):
-            cases.assert_same_leaves(eqx.filter_jit(cases.gradients)(run, layer, xs), expected)
+    sequences = [cases.sequence(time) for time in (1, 5, 70)]
+    for xs, both in zip(sequences, gradients_of_both_forms(layer, sequences), strict=True):
+        expected = naive_gradients(layer, xs, cases.projection(layer, len(xs)))
+        for gradients in both:
+            cases.assert_same_leaves(gradients, expected)
 
 
 def test_naive_gradients_are_those_of_the_naive_loop():
@@ -78,7 +95,7 @@ OTHERS = {
 def test_other_settings_agree(name):
     layer, xs = OTHERS[name](np.random.default_rng(0)), cases.sequence(3)
     assert (layer.d_in, layer.d_out) == (3, 4 if " without " in name else 2)
-    for run in (cases.parallel, cases.stepped):
+    for run in (eqx.filter_jit(cases.parallel), cases.stepped):
         assert cases.relative_error(run(layer, xs), naive(layer, xs)) < cases.CLOSE
 
 
@@ -87,8 +104,8 @@ def test_sizes_no_tokens_and_batches(name):
     layer, case = cases.make(name), cases.CASES[name]
     sizes = (layer.d_in, layer.d_out, layer.neurons, layer.gate_width)
     assert sizes == (cases.D_IN, case.d_out, case.neurons, case.gate_width)
-    nothing = jnp.zeros((0, cases.D_IN))
-    assert layer(nothing).shape == uh.stream(layer, nothing).shape == (0, case.d_out)
+    ((parallel, streamed),) = in_both_forms(layer, [jnp.zeros((0, cases.D_IN))])
+    assert parallel.shape == streamed.shape == (0, case.d_out)
     batch = jnp.stack([cases.sequence(7, seed=seed) for seed in (3, 4)])
     alone = jnp.stack([naive(layer, xs) for xs in batch])
     assert cases.relative_error(jax.jit(jax.vmap(layer))(batch), alone) < cases.CLOSE

@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +53,13 @@ def test_sizes_are_as_promised(stacked, codes, keys, values):
     assert (smallest.neurons, smallest.gate_width) == (memory + keys, memory)
 
 
+@eqx.filter_jit
+def network_and_attention(layers, reference, table, sequence, places, task):
+    xs = embed(table, sequence, task)
+    expected = reference.outputs(xs, places, stacked=task.stacked)
+    return scored_outputs(layers, xs, places), expected
+
+
 @pytest.mark.parametrize("target", ["gated_rnn", "side_gated_rnn"])
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize(("codes", "keys", "values"), SPLITS[1:4])
@@ -62,14 +70,14 @@ def test_networks_equal_their_attention(target, stacked, codes, keys, values, x6
     reference = AttentionOnly(keys, values)
     table = jnp.asarray(network.embeddings)
     for sequence, answers in zip(symbols, labels, strict=True):
-        xs = embed(table, sequence, task)
-        places = jnp.flatnonzero(answers != NOT_SCORED)
-        expected = reference.outputs(xs, places, stacked=stacked)
-        outputs = scored_outputs(network.layers, xs, places)
+        places = np.flatnonzero(np.asarray(answers) != NOT_SCORED)
+        outputs, expected = network_and_attention(
+            network.layers, reference, table, sequence, places, task
+        )
         np.testing.assert_allclose(outputs, expected, atol=1e-12, rtol=0)
         # As one network on one-hot tokens, too.
     batch = task.sample(jax.random.key(2), 3)
-    logits = jax.vmap(network.network)(batch.inputs)
+    logits = jax.jit(jax.vmap(network.network))(batch.inputs)
     shares = task.scores(logits, batch.targets)["accuracy"]
     measured = network.evaluate(task, sequences=3, key=jax.random.key(9))
     assert logits.shape == (3, task.time, task.d_out)

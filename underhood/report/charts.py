@@ -10,6 +10,7 @@ the same again.
 """
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -271,11 +272,13 @@ def share_lists(charts: list[Json]) -> Json:
 
 def short_numbers(values: np.ndarray, digits: int) -> list[float | int | None]:
     """Return numbers with so many significant digits; None for those that are not finite."""
-
-    def short(value: float) -> float | int | None:
-        if not np.isfinite(value):
-            return None
-        number = float(f"{value:.{digits}g}")
-        return int(number) if number.is_integer() and abs(number) < 1e15 else number
-
-    return [short(value) for value in np.asarray(values, float).ravel()]
+    # A page has a million numbers, so there is no call of a function per number.
+    rounded = [float(f"{value:.{digits}g}") for value in np.asarray(values, float).ravel().tolist()]
+    return [
+        None
+        if not math.isfinite(number)
+        else int(number)
+        if number.is_integer() and abs(number) < 1e15
+        else number
+        for number in rounded
+    ]

@@ -165,8 +165,9 @@ def test_neither_random_sequences_nor_ascent_exceed_the_bound(name: str) -> None
         for time in TIMES:
             assert np.max(differences[:, :time]) <= issued.bound(radius, time)
     some = jnp.asarray(xs[::100])
-    computed = jax.vmap(issued.network)(some) - jax.vmap(issued.attention)(some)
-    assert np.max(np.linalg.norm(computed, axis=-1)) <= issued.bound(RADII[-1], max(TIMES))
+    networks = issued.network, issued.attention
+    theirs, ours = (jax.jit(jax.vmap(network))(some) for network in networks)
+    assert np.max(np.linalg.norm(theirs - ours, axis=-1)) <= issued.bound(RADII[-1], max(TIMES))
     for radius, time in ((1.0, 8), (3.0, 32)) if name != "exact" else ():
         worst = worst_by_ascent(form, radius, time)
         limit = issued.exact_bound(radius, time)
@@ -238,7 +239,9 @@ def test_rounding(name: str, dtype: type) -> None:
         for radius, time in ((1.0, 1), (3.0, 60)):
             limit = rounding_bound(held, radius, time, dtype)
             xs = sequences(5, time, layer.d_in, 0.999 * radius).astype(dtype)
-            for computed, sequence in zip(jax.vmap(held)(jnp.asarray(xs)), xs, strict=True):
+            for computed, sequence in zip(
+                jax.jit(jax.vmap(held))(jnp.asarray(xs)), xs, strict=True
+            ):
                 off = np.asarray(computed, np.longdouble) - exactly(held, sequence)
                 assert np.max(np.linalg.norm(off.astype(float), axis=-1)) <= limit
     assert issued.rounding(1.0, 32, np.float32) > 1e8 * issued.rounding(1.0, 32)
