@@ -25,6 +25,7 @@ CASES = {
     "more gate outputs than neurons": (1, 2, 4, 32, 2, 9, 40, 1),
     "one of everything": (1, 1, 1, 64, 1, 1, 1, 1),
     "chunks of 32 tokens": (1, 1, 1, 32, 4, 20, 20, 4),
+    "more warps than tiles": (1, 1, 16, 4, 3, 5, 7, 2),
 }
 
 

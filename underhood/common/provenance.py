@@ -19,6 +19,7 @@ from underhood.common.errors import BadInput
 from underhood.common.files import Json
 
 PACKAGE = Path(__file__).parent.parent
+SOURCE_SUFFIXES = (".py", ".cu", ".cuh", ".cc", ".h")
 
 
 def provenance() -> Json:
@@ -65,11 +66,16 @@ def commit() -> str | None:
         return None
 
 
+def source_files(folder: Path) -> list[Path]:
+    """Return all files of Python, C++ and CUDA in a folder and below."""
+    return sorted(path for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES)
+
+
 @functools.cache
 def source_checksum(folder: Path = PACKAGE) -> str:
-    """Return a checksum of the paths and contents of a package's Python files, 16 digits."""
+    """Return a checksum of the paths and contents of a package's source files, 16 digits."""
     total = hashlib.sha256()
-    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
+    paths = {path.relative_to(folder).as_posix(): path for path in source_files(folder)}
     for name in sorted(paths):
         data = paths[name].read_bytes()
         # The length keeps the end of a file apart from the beginning of the next.

@@ -30,6 +30,7 @@ import underhood.tasks
 import underhood.training
 from underhood.common.errors import BadInput
 from underhood.common.files import Json
+from underhood.common.provenance import source_files
 from underhood.layers.files import take_apart
 from underhood.tasks import Task
 from underhood.training import Recipe
@@ -138,7 +139,7 @@ def code_version() -> str:
     """Return a checksum of the source files that decide what training gives."""
     sources = hashlib.sha256()
     for package in CODE:
-        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
+        for path in source_files(Path(str(package.__file__)).parent):
             sources.update(path.name.encode())
             sources.update(path.read_bytes())
     return sources.hexdigest()[:16]

@@ -5,7 +5,6 @@ compiles the layer's equations. "nvidia" is the default on an NVIDIA GPU. "inter
 kernels as JAX operations on any machine; the tests use it.
 """
 
-from functools import cache
 from typing import TypeVar
 
 import equinox as eqx
@@ -35,15 +34,15 @@ TimeFirst = Float[Array, "time batch d_in"]
 HiddenStates = Float[Array, "time batch hidden"]
 
 
-@cache
 def default_backend() -> str:
-    """Return "nvidia" on an NVIDIA GPU, else the name of JAX's backend."""
-    backend = jax.default_backend()
-    if backend != "gpu":
-        return backend
-    capability = getattr(jax.devices()[0], "compute_capability", "0")
-    cuda = "cuda" in jax.devices()[0].client.platform_version.lower()
-    return KERNELS if cuda and float(capability) >= AMPERE else backend
+    """Return "nvidia" on an NVIDIA GPU, else the name of the platform that JAX computes on."""
+    chosen = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
+    device = jax.devices(chosen)[0] if isinstance(chosen, str) else chosen
+    if device.platform not in ("gpu", "cuda"):
+        return str(device.platform)
+    capability = getattr(device, "compute_capability", "0")
+    cuda = "cuda" in device.client.platform_version.lower()
+    return KERNELS if cuda and float(capability) >= AMPERE else "gpu"
 
 
 def kernels_run(layer: LSTM | GRU, xs: Array, backend: str | None) -> bool:

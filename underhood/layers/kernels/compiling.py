@@ -10,15 +10,28 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import jax
+import jaxlib
 
 HERE = Path(__file__).parent
-# Shared memory of a program on Hopper. A kernel that needs more is not used.
-MOST_BYTES = 227 * 1024
+# Shared memory that a program can have, in KiB, by compute capability; elsewhere it is the least.
+SHARED_KIB = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227, "10.3": 227, "11.0": 227}
+LEAST_SHARED_KIB = 99
+# Programs are traced in several threads, and a library is compiled and registered once.
+ONE_AT_A_TIME = threading.Lock()
+
+
+@cache
+def most_bytes() -> int:
+    """Return the shared memory that a program can have; without a GPU, that of an H200."""
+    capability = str(getattr(jax.devices()[0], "compute_capability", "9.0"))
+    return 1024 * SHARED_KIB.get(capability, LEAST_SHARED_KIB)
 
 
 @cache
@@ -37,8 +50,10 @@ def cache_folder() -> Path:
 def compiled_library(command: Sequence[str], source: Path, folder: Path) -> Path:
     """Compile a source into a shared library, unless the folder has it from the same text."""
     read = [source, *sorted(HERE.glob("*.cuh")), *sorted(HERE.glob("*.h"))]
-    texts = (path.read_bytes() for path in read)
-    digest = hashlib.sha256(b"\0".join((*texts, " ".join(command).encode()))).hexdigest()[:16]
+    texts = [path.read_bytes() for path in read]
+    # Headers of XLA belong to a version of jaxlib, and machine code to one of the compiler.
+    asked = " ".join((*command, jaxlib.__version__, version_of(command[0])))
+    digest = hashlib.sha256(b"\0".join((*texts, asked.encode()))).hexdigest()[:16]
     library = folder / f"{source.stem}_{digest}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,13 +65,25 @@ def compiled_library(command: Sequence[str], source: Path, folder: Path) -> Path
 
 
 @cache
+def version_of(compiler: str) -> str:
+    ran = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True)
+    return ran.stdout
+
+
 def registered(source: Path, handlers: tuple[str, ...], flags: tuple[str, ...]) -> str | None:
-    """Compile a source and register its handlers with JAX; None if that fails.
+    """Compile a source and register its handlers with JAX; None if that fails, with a warning.
 
     With several handlers, a name ends in "." and the handler's.
     """
+    with ONE_AT_A_TIME:
+        return register_once(source, handlers, flags)
+
+
+@cache
+def register_once(source: Path, handlers: tuple[str, ...], flags: tuple[str, ...]) -> str | None:
     nvcc = compiler()
     if nvcc is None:
+        warn_plain(source, "there is no nvcc")
         return None
     capability = str(jax.devices()[0].compute_capability).replace(".", "")
     command = [nvcc, "-std=c++17", "-O3", f"-arch=sm_{capability}", "-shared", "-Xcompiler=-fPIC"]
@@ -68,6 +95,16 @@ def registered(source: Path, handlers: tuple[str, ...], flags: tuple[str, ...]) 
             name = library.stem if len(handlers) == 1 else f"{library.stem}.{handler}"
             capsule = jax.ffi.pycapsule(getattr(functions, handler))
             jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
-    except (OSError, subprocess.CalledProcessError):
+    except subprocess.CalledProcessError as error:
+        said = error.stderr if isinstance(error.stderr, str) else error.stderr.decode()
+        warn_plain(source, f"it did not compile: {said.strip()[-500:]}")
+        return None
+    # XLA refuses a library of another version with an error of its own.
+    except (OSError, RuntimeError, ValueError) as error:
+        warn_plain(source, str(error))
         return None
     return library.stem
+
+
+def warn_plain(source: Path, reason: str) -> None:
+    warnings.warn(f"Trained without the kernel {source.name}: {reason}", stacklevel=3)

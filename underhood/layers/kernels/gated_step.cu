@@ -28,7 +28,7 @@ static ffi::Error step(cudaStream_t stream, Floats W_in_m, Floats W_in_x, Floats
   p.W_out_m = data(W_out_m), p.W_out_x = data(W_out_x), p.D = data(D);
   p.xs = data(xs), p.targets = data(targets);
 
-  // As many programs as run at once, each with the same number of chunks.
+  // The largest power of two of programs a member that run at once, with equal numbers of chunks.
   const int bytes = 4 * SHARED_FLOATS, chunks = p.batch / PLACES;
   int device = 0, processors = 0, at_once = 0;
   cudaGetDevice(&device);

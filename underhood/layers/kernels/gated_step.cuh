@@ -9,10 +9,11 @@
 //
 //   gates    [m | g] = H [W_m; W_x]ᵀ     a warp per 8 gate outputs, both halves
 //   weights  ∂[W_m; W_x] += Δᵀ H         a warp per 16 rows of the two stacked matrices
-//   states   ∂H = Δ [W_m; W_x]           a warp per 8 neurons and 32 tokens
+//   states   ∂H = Δ [W_m; W_x]           units of 8 neurons and 32 tokens, shared by all warps
 //
-// run on tensor cores (`parts.cuh`). W_m and W_x have scales of their own, and so have their columns
-// of Δ. Scales of H and Δ come from bounds that only grow from chunk to chunk:
+// run on tensor cores (`parts.cuh`). W_m and W_x have scales of their own; those of Δ are
+// chosen so that both halves of Δ [W_m; W_x] have one scale. Scales of H and Δ come from bounds that
+// only grow from chunk to chunk:
 //
 //   |h| ≤ max |u|² · Σ_t |λ|^t · Σ|W_in_m| · Σ|W_in_x|,    |Δ_m| ≤ max |slope| · Σ|D| · max |g|
 //
@@ -23,7 +24,8 @@
 #include "parts.cuh"
 
 // Sizes that the compiler is told: NEURON_TILES and GATE_TILES of 8, TOKENS of a chunk, TIME, D_IN,
-// HIDDEN, GATED, D_OUT, and PROGRAM_THREADS, the threads of a program (`gated_step.py` chooses).
+// HIDDEN, GATED, D_OUT, PROGRAM_THREADS, the threads of a program, and what BYTES of shared memory
+// and NUMBERS of results they come to (`gated_step.py` chooses).
 constexpr int NT = NEURON_TILES, TILES = GATE_TILES, MT = TOKENS / 16;
 constexpr int WIDTH = 8 * NT, GATES = 8 * TILES, PLACES = TOKENS / TIME;
 constexpr int WARPS = PROGRAM_THREADS / 32;
@@ -49,7 +51,8 @@ constexpr int SHARED_FLOATS = 2 * GATES * HS + 2 * TOKENS * HS + TOKENS * GS + T
                               TOKENS * D_OUT + D_OUT * GATES + BOUNDS +
                               PLACES * HIDDEN * INPUT_SLOPES;
 // Numbers that a program writes: ∂W_out_m, ∂W_out_x, ∂D, ∂W_in_m, ∂W_in_x, ∂λ, loss.
-constexpr int NUMBERS = 2 * GATED * HIDDEN + D_OUT * GATED + 2 * HIDDEN * (D_IN + 1) + HIDDEN + 1;
+constexpr int WRITTEN = 2 * GATED * HIDDEN + D_OUT * GATED + 2 * HIDDEN * (D_IN + 1) + HIDDEN + 1;
+static_assert(4 * SHARED_FLOATS == BYTES && WRITTEN == NUMBERS, "gated_step.py counts otherwise");
 
 struct Problem {
   int members, parts, batch;

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from underhood.layers.kernels.compiling import HERE, MOST_BYTES, registered
+from underhood.layers.kernels.compiling import HERE, most_bytes, registered
 
 # Threads of a program: with more, too few registers are left for each.
 MOST_THREADS = 512
@@ -86,7 +86,7 @@ class StepSizes:
     def fits(self) -> bool:
         # At its end a program sums its threads' losses in the memory of a chunk's states.
         return (
-            self.bytes <= MOST_BYTES
+            self.bytes <= most_bytes()
             and self.program_threads <= MOST_THREADS
             and max(self.d_in, self.d_out) <= WIDEST_TOKEN
             and self.program_threads <= self.tokens * self.row_length
@@ -112,7 +112,8 @@ class StepSizes:
     def flags(self) -> list[str]:
         """Return the sizes as definitions for a compiler."""
         sizes = asdict(self) | {
-            name: getattr(self, name) for name in ("neuron_tiles", "gate_tiles", "program_threads")
+            name: getattr(self, name)
+            for name in ("neuron_tiles", "gate_tiles", "program_threads", "bytes", "numbers")
         }
         sizes["most_parts"] = MOST_PARTS
         return [f"-D{name.upper()}={size}" for name, size in sizes.items()]

@@ -18,8 +18,8 @@
 
 #include "parts.cuh"
 
-// Sizes that the compiler is told: TIME, D_IN, HIDDEN, NEURON_TILES of 8, and PROGRAM_THREADS, a warp
-// for each tile (`lstm_walk.py` chooses).
+// Sizes that the compiler is told: TIME, D_IN, HIDDEN, NEURON_TILES of 8, PROGRAM_THREADS, a warp for
+// each tile, and the BYTES of shared memory that they come to (`lstm_walk.py` chooses).
 constexpr int NT = NEURON_TILES, WIDTH = 8 * NT, GATES = 4, ROWS = GATES * WIDTH, SEQUENCES = 16;
 // Columns of W on the chip: those for h, then those for x and the constant; both fill blocks of 16.
 constexpr int INPUT_TILES = (D_IN + 8) / 8;
@@ -34,6 +34,8 @@ constexpr int SLOTS = 5;
 enum Bound { STATE_WEIGHTS, INPUT_WEIGHTS, TOKEN_SIZE, DELTA, BOUNDS };
 constexpr int FORWARD_FLOATS = ROWS * KS + 2 * SEQUENCES * KS + BOUNDS;
 constexpr int BACKWARD_FLOATS = ROWS * VS + SEQUENCES * (RS + KS) + BOUNDS;
+static_assert(4 * (FORWARD_FLOATS > BACKWARD_FLOATS ? FORWARD_FLOATS : BACKWARD_FLOATS) == BYTES,
+              "lstm_walk.py counts otherwise");
 
 struct alignas(16) Four {
   float of[4];

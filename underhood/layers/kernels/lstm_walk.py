@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from underhood.layers.kernels.compiling import HERE, registered
+from underhood.layers.kernels.compiling import HERE, most_bytes, registered
 from underhood.layers.kernels.lstm import LSTM_GATES
 
 # With more, a thread's share of the gradient does not fit into its registers.
@@ -24,6 +24,8 @@ WIDEST_LSTM = 64
 WIDEST_INPUT = 15
 # Sequences of a program, and numbers that a thread keeps of a step: 5 of each of 4 neurons.
 WALKED_AT_ONCE, SLOTS, EACH = 16, 5, 4
+# Numbers of the bounds that scales come from.
+BOUNDS_OF_WALK = 4
 # Largest relative error on this machine with which the kernels are used.
 LARGEST_ERROR = 1e-5
 
@@ -48,7 +50,17 @@ class WalkSizes:
     @property
     def fit(self) -> bool:
         sizes = self.time, self.d_in, self.hidden
-        return min(sizes) > 0 and self.hidden <= WIDEST_LSTM and self.d_in <= WIDEST_INPUT
+        narrow = self.hidden <= WIDEST_LSTM and self.d_in <= WIDEST_INPUT
+        return min(sizes) > 0 and narrow and self.bytes <= most_bytes()
+
+    @property
+    def bytes(self) -> int:
+        """Shared memory of a program, as lstm_walk.cuh lays it out, whichever way needs more."""
+        rows, of_states = 32 * self.neuron_tiles, 16 * -(-self.neuron_tiles // 2)
+        columns = of_states + 16 * -(-(self.d_in + 1) // 16)
+        forward = (rows + 2 * WALKED_AT_ONCE) * (columns + 8)
+        backward = rows * (of_states + 8) + WALKED_AT_ONCE * (rows + 8 + columns + 8)
+        return 4 * (max(forward, backward) + BOUNDS_OF_WALK)
 
     @property
     def columns(self) -> int:
@@ -58,7 +70,8 @@ class WalkSizes:
     def flags(self) -> list[str]:
         """Return the sizes as definitions for a compiler."""
         sizes = asdict(self)
-        sizes |= {name: getattr(self, name) for name in ("neuron_tiles", "program_threads")}
+        derived = "neuron_tiles", "program_threads", "bytes"
+        sizes |= {name: getattr(self, name) for name in derived}
         return [f"-D{name.upper()}={size}" for name, size in sizes.items()]
 
 

@@ -1,9 +1,9 @@
 // Products of float32 matrices on tensor cores, in float16 with float32's accuracy.
 //
 // A matrix is scaled by a power of two 2^e, so that its entries stay below 2^15. An entry is kept as
-// two numbers of 11 bits, x·2^e ≈ big + small, with an error of at most 2⁻²⁴ of x, or 2⁻⁴⁰ of the
-// largest entry that is possible. Then x·y ≈ big·small + small·big + big·big leaves out 2⁻²⁴ of a
-// product.
+// two numbers of 11 bits, x·2^e ≈ big + small, with an error of at most 2⁻²³ of x, or 2⁻³⁹ of the
+// largest entry that is possible. Then x·y ≈ big·small + small·big + big·big leaves out at most 2⁻²²
+// of a product.
 //
 // What the machine does is in `machine.cuh` for an NVIDIA GPU, and in `emulation.h` for a CPU.
 
