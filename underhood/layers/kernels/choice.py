@@ -15,9 +15,10 @@ from jaxtyping import Array, Float
 from underhood.layers.base.layer import Layer
 from underhood.layers.gru import GRU
 from underhood.layers.kernels.gru import gru_states
-from underhood.layers.kernels.lstm import WalkTiles, lstm_states
+from underhood.layers.kernels.lstm import lstm_states
 from underhood.layers.kernels.lstm_walk import registered_walk, walk_sizes, walk_states
 from underhood.layers.kernels.products import ProductTiles, rows_product
+from underhood.layers.kernels.walks import WalkTiles
 from underhood.layers.lstm import LSTM
 from underhood.layers.stack import Affine
 

@@ -29,7 +29,7 @@ from underhood.layers.kernels.blocks import (
     power_above,
     rounded_up,
 )
-from underhood.layers.kernels.lstm import WalkTiles, gate_sigmoid, sum_over_time
+from underhood.layers.kernels.walks import WalkTiles, gate_sigmoid, sum_over_time
 
 GRU_GATES = 3
 KEPT_GATES = 4
@@ -147,7 +147,9 @@ def gru_backward(
     by_V_h = sum_over_time(by_read[1:], shown[1:], tiles.products, shifted=False)
     by_V = jnp.concatenate([by_V, by_V_h]).reshape(count, width, width)
     by_entering = by_sums.reshape(time, rows, count, width)[:, : slopes.shape[1], :, :hidden]
-    by_constant = by_read[:, : slopes.shape[1], :hidden].sum((0, 1)) if after else 0.0 * V[0, 0]
+    by_constant = (
+        by_read[:, : slopes.shape[1], :hidden].sum((0, 1)) if after else jnp.zeros_like(V[0, 0])
+    )
     return by_entering, by_V[:, :hidden, :hidden], by_constant
 
 

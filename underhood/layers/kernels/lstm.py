@@ -12,63 +12,24 @@ it; the gates are stored for the gradient. Backward, with η_t = ∂loss/∂h_t 
 Gates are numbered 0 f, 1 g, 2 o, 3 c̃, and stand side by side in arrays [time, batch, 4·hidden].
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
 from underhood.layers.kernels.blocks import (
     Ref,
     block_product,
-    launch,
     like,
     pad_to,
     power_above,
     rounded_up,
 )
-from underhood.layers.kernels.products import ProductTiles, sum_of_products
+from underhood.layers.kernels.walks import WalkTiles, gate_sigmoid, sum_over_time
 
-# Where something stands along an axis.
-Place = slice | pl.Slice
 LSTM_GATES = 4
 SIGMOID_GATES = 3
-
-
-class WalkTiles(NamedTuple):
-    """Sizes of blocks: sequences of a program, its warps; and those of the products around it."""
-
-    sequences: int = 32
-    warps: int = 8
-    products: ProductTiles = ProductTiles()
-    interpret: bool = False
-
-    def places(self, width: int, gates: int) -> tuple[Place, list[Place]]:
-        """Return where a program's sequences stand in an array, and where each of its gates."""
-        sequences = pl.ds(pl.program_id(0) * self.sequences, self.sequences)
-        return sequences, [pl.ds(gate * width, width) for gate in range(gates)]
-
-    def launch(
-        self,
-        kernel: Callable[..., None],
-        rows: int,
-        shapes: jax.ShapeDtypeStruct | tuple[jax.ShapeDtypeStruct, ...],
-    ) -> Callable[..., Any]:  # Any: one array or several, as `shapes` says
-        """Return a function that runs a kernel over all rows of a batch."""
-        return launch(
-            partial(kernel, tiles=self),
-            (rows // self.sequences,),
-            shapes,
-            warps=self.warps,
-            interpret=self.interpret,
-        )
-
-
-def gate_sigmoid(a: Array) -> Array:
-    return 1.0 / (1.0 + jnp.exp(-a))
 
 
 def lstm_walk_kernel(
@@ -165,20 +126,6 @@ def lstm_backward(
     by_V = sum_over_time(by_sums, states, tiles.products).reshape(gates, width, width)
     by_entering = by_sums.reshape(time, rows, gates, width)[:, : slopes.shape[1], :, :hidden]
     return by_entering, by_V[:, :hidden, :hidden]
-
-
-def sum_over_time(
-    slopes: Float[Array, "time batch rows"],
-    states: Float[Array, "time batch columns"],
-    tiles: ProductTiles,
-    *,
-    shifted: bool = True,
-) -> Float[Array, "rows columns"]:
-    """Return Σ slope_tᵀ h_{t−1} over times and sequences, h_0 = 0; of h_t if not shifted."""
-    if shifted:
-        slopes, states = slopes[1:], states[:-1]
-    flat = slopes.reshape(-1, slopes.shape[-1]), states.reshape(-1, states.shape[-1])
-    return sum_of_products(*flat, tiles)
 
 
 lstm_states.defvjp(lstm_forward, lstm_backward)
