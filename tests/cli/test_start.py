@@ -146,7 +146,7 @@ sys.meta_path.insert(0, Finder)
 """
 
 
-@pytest.mark.parametrize("module", ["underhood.common.ending", "tyro", "numpy", "jaxlib._jax"])
+@pytest.mark.parametrize("module", ["underhood.cli.ending", "tyro", "numpy", "jaxlib._jax"])
 def test_an_interrupt_in_an_import_is_heard(module: str, interrupted) -> None:
     setup = INTERRUPT.format(module=module)
     assert interrupted("inspect lstm.safetensors", setup=setup) == 130

@@ -16,7 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     ending = None
     try:
         if arguments is None:
-            from underhood.common.ending import Ending
+            from underhood.cli.ending import Ending
 
             ending = Ending(words, main.__code__)
         from underhood.cli.commands import run_command
