@@ -89,15 +89,19 @@ def reproduce_recall_side(setting: Setting) -> Outcome:
 
 def judge_structure(rows: list[Json]) -> list[Number]:
     values = functools.partial(column, rows)
+
+    def at_least(name: str, item: str, paper: str) -> Number:
+        return median_at_least(name, values(item), STRUCTURE[item], paper=paper)
+
     return [
         median_at_most("neurons with λ < 0.98", values("not memory"), 0, paper=0),
-        median_at_least("W_x^in reads x", values("W_in_x reads x"), 0.99, paper="[A | 0]"),
-        median_at_least("W_side reads x", values("W_side reads x"), 0.99, paper="[A | 0]"),
-        median_at_least("W_m^in reads y", values("W_in_m reads y"), 0.99, paper="[0 | B]"),
-        median_at_least("W_x^in = W_side", values("W_in_x and W_side"), 0.95, paper="equal"),
-        median_at_least("D = Bᵀ", values("D and B"), 0.95, paper="equal"),
+        at_least("W_x^in reads x", "W_in_x reads x", "[A | 0]"),
+        at_least("W_side reads x", "W_side reads x", "[A | 0]"),
+        at_least("W_m^in reads y", "W_in_m reads y", "[0 | B]"),
+        at_least("W_x^in = W_side", "W_in_x and W_side", "equal"),
+        at_least("D = Bᵀ", "D and B", "equal"),
         median_at_most("rank 1 of M, σ₂/σ₁", values("second singular value"), 0.1, paper=0),
-        median_at_least("positive peak at (y, x)", values("peak at (y, x)"), 1.0, paper="all"),
+        at_least("positive peak at (y, x)", "peak at (y, x)", "all"),
         median_near("negative over positive peak", values("negative peak"), 1.0, 0.1, paper=1),
     ]
 
