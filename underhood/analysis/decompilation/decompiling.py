@@ -19,7 +19,7 @@ from underhood.analysis.decompilation.bounding.certificate import (
 from underhood.analysis.decompilation.bounding.horizons import LONGEST_HORIZON
 from underhood.analysis.decompilation.fewest import (
     FoundAttention,
-    NearestAttention,
+    MeasuredAttention,
     exact_head,
     measure,
     several_heads,
@@ -207,7 +207,7 @@ def nearest(
     biases: bool | None,
     max_heads: int,
     tolerance: float,
-) -> tuple[NearestAttention, Projected | None]:
+) -> tuple[MeasuredAttention, Projected | None]:
     """Return the attention nearest to a function, and the tables it was found in."""
     given = function.given
     if function.size == 0:

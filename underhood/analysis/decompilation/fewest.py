@@ -41,7 +41,7 @@ FoundAttention = LinearAttention | MultiHead
 
 
 @dataclass(frozen=True)
-class NearestAttention:
+class MeasuredAttention:
     """An attention, its distance to the network, and the least number of heads that will do.
 
     left    size of the difference
@@ -64,20 +64,20 @@ def measure(
     heads: int,
     least: int = 0,
     unique: bool = False,
-) -> NearestAttention:
+) -> MeasuredAttention:
     """Measure an attention against the network."""
     left = size(function.without(attention), function.time)
     absolute = absolute_form(attention)
     noise = function.noise + rounding_of(absolute, attention.neurons, function.time)
-    return NearestAttention(attention, heads, left, noise, least, unique)
+    return MeasuredAttention(attention, heads, left, noise, least, unique)
 
 
-def single_head(function: NetworkFunction, projected: Projected) -> NearestAttention:
+def single_head(function: NetworkFunction, projected: Projected) -> MeasuredAttention:
     """Return the nearest attention with one head and one decay per output."""
     return measure(function, nearest_attention(projected), 1)
 
 
-def exact_head(function: NetworkFunction, *, biases: bool) -> NearestAttention | None:
+def exact_head(function: NetworkFunction, *, biases: bool) -> MeasuredAttention | None:
     """Return the head that is the whole function up to rounding; None if there is none.
 
     Then the tables are those of an attention already, and nothing has to be projected.
@@ -100,11 +100,11 @@ def exact_head(function: NetworkFunction, *, biases: bool) -> NearestAttention |
 
 def several_heads(
     function: NetworkFunction,
-    first: NearestAttention,
+    first: MeasuredAttention,
     projected: Projected,
     most: int,
     tolerance: float,
-) -> NearestAttention:
+) -> MeasuredAttention:
     """Return the attention with the fewest heads within the tolerance; otherwise the nearest.
 
     first      the answer with one head

@@ -14,7 +14,7 @@ from underhood.analysis.decompilation.exclusion import (
     missed_by_heads,
     missed_by_tables,
 )
-from underhood.analysis.decompilation.fewest import NearestAttention
+from underhood.analysis.decompilation.fewest import MeasuredAttention
 from underhood.analysis.decompilation.function import NetworkFunction
 from underhood.analysis.decompilation.nearest import METRIC_INPUTS, Projected
 from underhood.analysis.decompilation.on_task import TaskAnswer
@@ -40,7 +40,7 @@ class Judgement:
 
 def judge(
     function: NetworkFunction,
-    result: NearestAttention,
+    result: MeasuredAttention,
     projected: Projected | None,
     max_heads: int,
     tolerance: float,
@@ -131,7 +131,7 @@ def heads_words(count: int) -> str:
 
 
 def attention_reason(
-    result: NearestAttention, residual: float, tolerance: float, function: NetworkFunction
+    result: MeasuredAttention, residual: float, tolerance: float, function: NetworkFunction
 ) -> str:
     """Say how much is explained, by how many heads, and why not by fewer."""
     reason = (
