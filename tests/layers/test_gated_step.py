@@ -6,6 +6,7 @@
 import ctypes
 import os
 import shutil
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -133,12 +134,13 @@ def test_what_is_not_a_number_stays_so(libraries):
 def check_step(libraries, parts, weights, xs, targets):
     """Compare all that the kernel writes with equations in float64."""
     members = len(xs)
+    plain = jax.jit(jax.value_and_grad(gated_step.plain_loss))
     sizes = sizes_of(weights, xs)
     assert sizes is not None
     sums = emulated(libraries(sizes), sizes, parts, weights, xs, targets)
     for member in range(members):
         wide = GateWeights(*(jnp.asarray(array[member], jnp.float64) for array in weights))
-        loss, slopes = plain_loss(wide, jnp.asarray(xs[member], jnp.float64), targets[member])
+        loss, slopes = plain(wide, jnp.asarray(xs[member], jnp.float64), targets[member])
         expected = slopes._asdict() | {"loss": loss}
         for name, array in gated_step.unpacked(sizes, jnp.asarray(sums[member])).items():
             largest = np.max(np.abs(expected[name]))
@@ -146,20 +148,26 @@ def check_step(libraries, parts, weights, xs, targets):
             assert error <= 3e-6 * largest, (name, error, largest)
 
 
-def plain_loss(weights, xs, targets):
-    """Loss and gradients by equation, λ as it is (a layer keeps ν, which is flat at λ = 0, 1)."""
+@pytest.mark.parametrize(("factor", "used"), [(1.0, True), (1.001, False), (np.nan, False)])
+def test_a_kernel_that_is_wrong_on_a_machine_is_not_used(libraries, monkeypatch, factor, used):
+    sizes = sizes_of(*draw(*SCALED[:1], *SCALED[2:])[:2])
+    library = libraries(sizes)
 
-    def loss(weights):
-        tokens = jnp.concatenate([xs, jnp.ones_like(xs[..., :1])], axis=-1)
-        written = (tokens @ weights.W_in_m.T) * (tokens @ weights.W_in_x.T)
-        state, total = jnp.zeros_like(written[:, 0]), 0.0
-        for t in range(written.shape[1]):
-            state = weights.decay * state + written[:, t]
-            gates = (state @ weights.W_out_m.T) * (state @ weights.W_out_x.T)
-            total += jnp.sum((gates @ weights.D.T - targets[:, t]) ** 2)
-        return 0.5 * total / targets.size
+    def call_step(target, sizes, weights, xs, targets):
+        arrays = (np.asarray(array, np.float32)[None] for array in (*weights, xs, targets))
+        *weights, xs, targets = arrays
+        return factor * jnp.asarray(emulated(library, sizes, 1, weights, xs, targets)[0])
 
-    return jax.jit(jax.value_and_grad(loss))(weights)
+    monkeypatch.setattr(gated_step, "registered", lambda *given: "step")
+    monkeypatch.setattr(gated_step, "call_step", call_step)
+    gated_step.registered_target.cache_clear()
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            assert (gated_step.registered_target(sizes) is not None) == used
+        assert bool(warned) != used
+    finally:
+        gated_step.registered_target.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,22 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import jaxlib
+from jaxtyping import Array
 
 HERE = Path(__file__).parent
 # Shared memory that a program can have, in KiB, by compute capability; elsewhere it is the least.
 SHARED_KIB = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227, "10.3": 227, "11.0": 227}
 LEAST_SHARED_KIB = 99
+# Largest relative error with which a kernel is used. Rounding stays far below, mistakes do not.
+LARGEST_ERROR = 1e-4
 # Programs are traced in several threads, and a library is compiled and registered once.
 ONE_AT_A_TIME = threading.Lock()
 
@@ -104,6 +109,25 @@ def register_once(source: Path, handlers: tuple[str, ...], flags: tuple[str, ...
         warn_plain(source, str(error))
         return None
     return library.stem
+
+
+def agrees_here(source: Path, error_of: Callable[[], float]) -> bool:
+    """Tell whether a kernel agrees with its equations on this machine, with a warning if not.
+
+    A compiler or a GPU may do what no test has seen. Training asks while it traces; a thread of its
+    own traces nothing.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        error = pool.submit(error_of).result()
+    if error <= LARGEST_ERROR:
+        return True
+    warn_plain(source, f"on this machine its relative error is {error:.0e}")
+    return False
+
+
+def relative_error(pairs: Iterable[tuple[Array, Array]]) -> float:
+    """Return the largest error of an array beside its expected one, relative to the latter."""
+    return max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in pairs)
 
 
 def warn_plain(source: Path, reason: str) -> None:

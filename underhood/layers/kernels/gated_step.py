@@ -7,15 +7,23 @@ path is used (`training/step.py`).
 
 import math
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from underhood.layers.kernels.compiling import HERE, most_bytes, registered
+from underhood.layers.kernels.compiling import (
+    HERE,
+    agrees_here,
+    most_bytes,
+    registered,
+    relative_error,
+)
 
+KERNEL_SOURCE = HERE / "gated_step.cu"
 # Threads of a program: with more, too few registers are left for each.
 MOST_THREADS = 512
 # Inputs and outputs that a thread can keep sums of in its registers.
@@ -143,8 +151,63 @@ def unpacked(sizes: StepSizes, numbers: Float[Array, " numbers"]) -> dict[str, A
 
 @cache
 def registered_target(sizes: StepSizes) -> str | None:
-    """Compile the kernel for these sizes and register it with JAX; None if that fails."""
-    return registered(HERE / "gated_step.cu", ("GatedStep",), tuple(sizes.flags()))
+    """Compile the kernel for these sizes and register it with JAX; None if that fails.
+
+    It is tried on this machine first, on a chunk of random sequences.
+    """
+    target = registered(KERNEL_SOURCE, ("GatedStep",), tuple(sizes.flags()))
+    if target is None or not agrees_here(KERNEL_SOURCE, partial(error_of_step, target, sizes)):
+        return None
+    return target
+
+
+def error_of_step(target: str, sizes: StepSizes) -> float:
+    """Return the largest relative error of the kernel's loss and gradients on random numbers."""
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> Array:
+        return jnp.asarray(rng.normal(size=shape) / np.sqrt(shape[-1]), jnp.float32)
+
+    weights = GateWeights(**{name: draw(*sizes.shapes[name]) for name in GateWeights._fields})
+    weights = weights._replace(decay=jnp.asarray(rng.uniform(size=sizes.hidden), jnp.float32))
+    xs = draw(sizes.places, sizes.time, sizes.d_in)
+    targets = draw(sizes.places, sizes.time, sizes.d_out)
+    numbers = unpacked(sizes, call_step(target, sizes, weights, xs, targets))
+    loss, slopes = jax.value_and_grad(plain_loss)(weights, xs, targets)
+    expected = slopes._asdict() | {"loss": loss}
+    return relative_error((numbers[name], expected[name]) for name in expected)
+
+
+def plain_loss(weights: GateWeights, xs: Array, targets: Array) -> Float[Array, ""]:
+    """Return the loss by the equations."""
+    tokens = jnp.concatenate([xs, jnp.ones_like(xs[..., :1])], axis=-1)
+
+    def product(left: Array, right: Array) -> Array:
+        return jnp.matmul(left, right.T, precision="highest")
+
+    written = product(tokens, weights.W_in_m) * product(tokens, weights.W_in_x)
+
+    def step(state: Array, now: Array) -> tuple[Array, Array]:
+        state = weights.decay * state + now
+        return state, state
+
+    states = jax.lax.scan(step, jnp.zeros_like(written[:, 0]), jnp.swapaxes(written, 0, 1))[1]
+    gates = product(states, weights.W_out_m) * product(states, weights.W_out_x)
+    outputs = jnp.swapaxes(product(gates, weights.D), 0, 1)
+    return 0.5 * jnp.mean((outputs - targets) ** 2)
+
+
+def call_step(
+    target: str, sizes: StepSizes, weights: GateWeights, xs: Array, targets: Array
+) -> Float[Array, " numbers"]:
+    """Return what the kernel writes."""
+    shapes = [
+        jax.ShapeDtypeStruct((sizes.numbers,), jnp.float32),
+        jax.ShapeDtypeStruct((MOST_PARTS, sizes.numbers), jnp.float32),
+    ]
+    call = jax.ffi.ffi_call(target, shapes, vmap_method="broadcast_all")
+    numbers: Array = call(*weights, xs, targets)[0]
+    return numbers
 
 
 @jax.custom_vjp
@@ -165,12 +228,7 @@ def step_forward(weights: GateWeights, xs: Array, targets: Array) -> tuple[Array
     assert sizes is not None, "the caller asks `step_sizes` first"
     target = registered_target(sizes)
     assert target is not None, "the caller asks `registered_target` first"
-    shapes = [
-        jax.ShapeDtypeStruct((sizes.numbers,), jnp.float32),
-        jax.ShapeDtypeStruct((MOST_PARTS, sizes.numbers), jnp.float32),
-    ]
-    call = jax.ffi.ffi_call(target, shapes, vmap_method="broadcast_all")
-    by_name = unpacked(sizes, call(*weights, xs, targets)[0])
+    by_name = unpacked(sizes, call_step(target, sizes, weights, xs, targets))
     return by_name.pop("loss"), GateWeights(**by_name)
 
 

@@ -5,8 +5,6 @@ states, gates and slopes pass through the GPU's memory. An LSTM that reads anoth
 `lstm.py`.
 """
 
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 
@@ -15,7 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from underhood.layers.kernels.compiling import HERE, most_bytes, registered
+from underhood.layers.kernels.compiling import (
+    HERE,
+    agrees_here,
+    most_bytes,
+    registered,
+    relative_error,
+)
 from underhood.layers.kernels.lstm import LSTM_GATES
 
 # With more, a thread's share of the gradient does not fit into its registers.
@@ -26,8 +30,7 @@ WIDEST_INPUT = 15
 WALKED_AT_ONCE, SLOTS, EACH = 16, 5, 4
 # Numbers of the bounds that scales come from.
 BOUNDS_OF_WALK = 4
-# Largest relative error on this machine with which the kernels are used.
-LARGEST_ERROR = 1e-5
+WALK_SOURCE = HERE / "lstm_walk.cu"
 
 
 @dataclass(frozen=True)
@@ -91,19 +94,10 @@ def registered_walk(sizes: WalkSizes) -> str | None:
     they are not used.
     """
     handlers = "LstmForward", "LstmBackward"
-    target = registered(HERE / "lstm_walk.cu", handlers, tuple(sizes.flags()))
+    target = registered(WALK_SOURCE, handlers, tuple(sizes.flags()))
     if target is None:
         return None
-    # Training asks while it traces. A thread of its own traces nothing.
-    with ThreadPoolExecutor(1) as pool:
-        error = pool.submit(error_here, target, sizes).result()
-    if error <= LARGEST_ERROR:
-        return target
-    warnings.warn(
-        f"The kernels of the LSTM are not used: on this machine their error is {error:.0e}.",
-        stacklevel=2,
-    )
-    return None
+    return target if agrees_here(WALK_SOURCE, partial(error_here, target, sizes)) else None
 
 
 def error_here(target: str, sizes: WalkSizes) -> float:
@@ -122,8 +116,7 @@ def error_here(target: str, sizes: WalkSizes) -> float:
     states, saved = call_forward(target, sizes, W, xs)
     by_W = call_backward(target, sizes, W, xs, saved, slopes)
     expected, back = jax.vjp(partial(plain_states, xs=xs), W)
-    pairs = (states, expected), (by_W, back(slopes)[0])
-    return max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in pairs)
+    return relative_error([(states, expected), (by_W, back(slopes)[0])])
 
 
 def plain_states(
