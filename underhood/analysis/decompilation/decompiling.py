@@ -83,7 +83,7 @@ class Decompilation:
 
     @property
     def residual(self) -> float:
-        """The share of the function that the attention misses, by size; on a task, of its outputs.
+        """The root mean square of the difference over that of the function; on a task, of outputs.
 
         The certificate's residual is always that on normal tokens.
         """
