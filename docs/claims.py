@@ -29,12 +29,14 @@ class Row:
     claim       the claim in a few words
     number      the name that the number has in both result files
     meaning     what the number is
+    around      words before the paper's number, where a file has the bare number
     """
 
     experiment: str
     claim: str
     number: str
     meaning: str
+    around: str = ""
 
 
 ROWS = (
@@ -42,9 +44,10 @@ ROWS = (
     Row("figure2", "Pruning leaves the construction's neurons", "neurons", "neurons left of 100"),
     Row(
         "figure3a",
-        "Learning needs up to twice as many neurons as the construction",
+        "Learning needs around twice as many neurons as the construction",
         "median, neurons",
         "smallest size whose median student computes it",
+        around="around twice",
     ),
     Row(
         "figure3b",
@@ -68,7 +71,7 @@ ROWS = (
         "figure4b",
         "Nonlinear RNNs beat one gradient step",
         "GRU < gradient step",
-        "loss of the best GRU",
+        "median loss of GRUs of the best size",
     ),
     Row(
         "figure6",
@@ -80,7 +83,7 @@ ROWS = (
         "table2",
         "The regression RNN is one gradient step",
         "x1^2 y1",
-        "coefficient of the step, 0.0676",
+        "coefficient of $x_1^2 y_1$ (one step: 0.0676)",
     ),
     Row(
         "table3",
@@ -140,10 +143,11 @@ def shown(value: Cell) -> str:
     return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:#.3g}").replace("e+", "e")
 
 
-def papers(judged: Judged) -> str:
+def papers(judged: Judged, around: str = "") -> str:
     """What the paper says; where it says only that something is lower, the rule's condition."""
     if judged.paper != "below":
-        return shown(judged.paper)
+        words = "" if isinstance(judged.paper, str) or not around else f"{around} "
+        return words + shown(judged.paper)
     condition = re.search(r"[<>] [\d.]+", judged.rule)
     if condition is None:
         raise ValueError(f"The rule {judged.rule!r} has no condition such as > 1.")
@@ -158,9 +162,9 @@ def table(link: str, quick: Path = QUICK, paper: Path = PAPER) -> str:
     ]
     for row in ROWS:
         small, large = read(quick, row), read(paper, row)
-        says = papers(large)
-        if papers(small) != says:
-            says += f" (quick: {papers(small)})"
+        says, small_says = papers(large, row.around), papers(small, row.around)
+        if small_says != says:
+            says += f" (quick: {small_says})"
         cells = [f"[{row.claim}]({link}#{row.experiment})", row.meaning, says]
         for judged in (small, large):
             holds = judged.verdict in ("better", "reproduced")

@@ -402,10 +402,10 @@ def story() -> Figure:
     roles = [MEMORY] * memory + [QUERY] * (pruned.neurons - memory)
     died = trained.neurons - pruned.neurons
     headings = (
-        ("1  Random", f"{random.neurons} neurons", random, "is not attention"),
-        ("2  Trained", f"{died} have died", trained, "is not attention"),
-        ("3  Pruned", f"{pruned.neurons} neurons are left", pruned, "is not attention"),
-        ("4  Decompiled", "the attention inside", reduced, "once polished"),
+        ("1  Random", f"{random.neurons} neurons", random, "residual"),
+        ("2  Trained", f"{died} have died", trained, "residual"),
+        ("3  Pruned", f"{pruned.neurons} neurons are left", pruned, "residual"),
+        ("4  Decompiled", "the attention inside", reduced, "residual, polished"),
     )
     for left, (title, words, model, meaning) in zip(lefts, headings, strict=True):
         canvas.text(left, 22, title, fontsize=20, weight="bold", ha="left")

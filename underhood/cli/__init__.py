@@ -1,1 +1,1 @@
-"""The command line: one file per command, and what they share."""
+"""The command line: a file or a folder per command, and what they share."""

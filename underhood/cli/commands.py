@@ -1,7 +1,8 @@
 """The commands, their help, and what goes wrong with them in one line on stderr.
 
 Exit status 0: done; 1: something failed, or with --strict a claim did not hold; 2: bad input, one
-line that says what to change, nothing half-written; 130: interrupted.
+line that says what to change, nothing half-written; 75: the time of --stop-after was over; 130:
+interrupted.
 """
 
 import errno
@@ -42,7 +43,7 @@ Finds the attention under the hood of recurrent networks.
 
 underhood COMMAND --help shows the options of a command, underhood --version the version.
 Exit status: 0 done; 1 something failed; 2 bad input; 130 interrupted. decompile also: 3 not
-attention; 4 undecided.
+attention; 4 undecided. reproduce also: 75 stopped by --stop-after, to be continued.
 """
 
 

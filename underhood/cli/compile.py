@@ -51,7 +51,8 @@ class Compile:
     length: int = 32
     """Longest sequence that the network must serve, if it is linearised."""
     size: float = 1.0
-    """Largest tokens that it must serve: the standard deviation of their entries."""
+    """Size of the tokens that the network must serve, if it is linearised: the largest standard
+    deviation of their entries."""
     seed: int = 0
     """Seed of the sequences on which the error is measured."""
     force: bool = False

@@ -38,7 +38,7 @@ class Inspect:
     length: int = 16
     """With --map: how many random tokens."""
     seed: int = 0
-    """With --map: of the random tokens."""
+    """With --map: seed of the random tokens."""
     layer: int = 0
     """With --map: which layer of a stack, from 0."""
     output: Maybe[Path] = None

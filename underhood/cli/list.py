@@ -16,7 +16,7 @@ class List:
         ]
         show(rows)
         print(
-            "Minutes: smoke and quick on two cores, paper on one H200. Students that several "
-            "experiments share are counted once."
+            "Estimates in minutes: smoke and quick on two cores, paper on one H200; empty: not at "
+            "this scale. Students that several experiments share are counted once."
         )
         return 0

@@ -14,6 +14,8 @@ from underhood.common.errors import refuse
 class Sweep(EngineOptions):
     file: tyro.conf.Positional[Path]
     """A Python file that ends with study = Study(...)."""
+    engine: str = "local"
+    """local (train in this process), processes (train in several of this machine) or dask."""
     out: Maybe[Path] = None
     """Folder for the trained students; by default results/FILE."""
     most: int = 256

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -13,7 +14,7 @@ from underhood.common.errors import check_name
 class Verify:
     folder: tyro.conf.Positional[Path]
     """The folder that underhood reproduce wrote; nothing in it is changed."""
-    only: tuple[str, ...] = ()
+    only: Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="")] = ()
     """Names of experiments to look at; by default all that have a result."""
     json: bool = False
     """Print what was compared as JSON."""

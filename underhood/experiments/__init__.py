@@ -1,1 +1,1 @@
-"""The paper's results, one file each, and the rules by which they are judged."""
+"""The paper's results and ours, a file per claim or figure, and the rules that judge them."""

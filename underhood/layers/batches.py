@@ -5,10 +5,11 @@ vmapped product contract two axes, which costs a transposed copy of every activa
 of all sequences are laid out as one matrix [time·batch, d], time outermost: products are then
 plain, and the recurrence walks through memory in order.
 
-A layer without a rule here is vmapped. `backend` is "cpu", "gpu" or "tpu"; by default it is the one
-that JAX runs on. It chooses between forms of the recurrence that agree (`base/recurrence.py`). On
-an NVIDIA GPU it is "nvidia" by default: kernels compute the LSTM and the GRU where they can
-(`kernels/choice.py`).
+A layer without a rule here is vmapped. `backend` is "cpu", "gpu", "tpu", "nvidia" or "interpret";
+by default it is the one that JAX runs on. It chooses between forms of the recurrence that agree
+(`base/recurrence.py`), where all but "cpu" count as accelerators. On an NVIDIA GPU it is "nvidia"
+by default: kernels compute the LSTM and the GRU where they can. "interpret" runs these kernels as
+JAX operations on any machine (`kernels/choice.py`).
 """
 
 from collections.abc import Callable

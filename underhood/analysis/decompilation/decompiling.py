@@ -83,7 +83,7 @@ class Decompilation:
 
     @property
     def residual(self) -> float:
-        """The share of the function that the attention misses, by size; on a task, of its outputs.
+        """The root mean square of the difference over that of the function; on a task, of outputs.
 
         The certificate's residual is always that on normal tokens.
         """
@@ -114,9 +114,10 @@ class Decompilation:
         length = self.horizon(radius)
         if not self.is_attention or not length:
             return f"the certificate promises no length at tokens of norm ≤ {radius:g}"
-        longer = " and more" if length == LONGEST_HORIZON else ""
+        # Longer lengths are not tried.
+        least = "at least " if length == LONGEST_HORIZON else ""
         return (
-            f"attention up to {length:,} tokens{longer} of norm ≤ {radius:g}: in float64 the "
+            f"attention up to {least}{length:,} tokens of norm ≤ {radius:g}: in float64 the "
             f"outputs differ by at most {self.tolerance:g} of the attention's largest"
         )
 

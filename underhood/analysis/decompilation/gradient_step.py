@@ -29,7 +29,8 @@ class GradientStep:
     step            η, the mean of the diagonal of P
     step_error      its standard error over the sampled sequences
     preconditioner  P/η [d_x, d_x]: the identity for a plain step
-    residual        share of the network's answers that the step misses, on fresh sequences
+    residual        root-mean-square difference from the network's answers over their root mean
+                    square, on fresh sequences
     residual_error  its standard error
     best_step       η* of the task, in closed form
     """

@@ -31,7 +31,7 @@ class Plant:
     twins: int = 2
     """Neurons and gate outputs per layer that are there twice."""
     dead: int = 4
-    """Neurons and gate outputs per layer that nothing reads; decoys read them."""
+    """Neurons and gate outputs per layer that nothing reads, except in decoys."""
     seed: int = 0
     """Seed of all random numbers; the same options write the same networks."""
     force: bool = False

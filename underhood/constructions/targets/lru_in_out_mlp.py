@@ -1,7 +1,8 @@
 """Gated RNN, and so attention → one LRU In-Out layer whose gates are MLPs (Appendix B.1).
 
-The paper says that this layer cannot compute attention, because it has no products. That holds for
-ReLU, whose outputs are piecewise linear. A smooth activation φ can, in the limit ε → 0: with
+The paper says that this layer cannot compute attention, because it has no products. With ReLU its
+outputs are piecewise linear: no weights are exact, and layers of one size do not come arbitrarily
+near, but wider layers do. With a smooth activation φ one size suffices, in the limit ε → 0: with
 F(z) = φ(b + z) + φ(b − z) = 2φ(b) + φ″(b) z² + O(z⁴), e_i = iε/n, w_i = ℓ_i/(φ″(b) e_i²),
 
     4ac = (a + c)² − (a − c)² = Σ_i w_i [F(e_i(a + c)) − F(e_i(a − c))] + O(ε^{2n}).
@@ -64,10 +65,10 @@ def reasons_against_mlp(plan: Blueprint) -> list[str]:
         return []
     return [
         f"With {plan.activation}, an output of this layer is a piecewise linear function of "
-        "the tokens, so it is linear on some open set. A polynomial of degree 2 or more is not; "
-        "attention has degree 3, or less if keys or queries are constant, and Eq. 2 has 4 in "
-        "general. A smooth activation works to any accuracy: "
-        f"use activation={' or '.join(map(repr, SMOOTH))}."
+        "the tokens, so it is linear on some open set. A polynomial of degree 2 or more is not, so "
+        "no weights are exact for it: attention has degree 3, or less if keys or queries are "
+        "constant, and Eq. 2 has 4 in general. Wider layers come near, but are not built. A smooth "
+        f"activation works to any accuracy: use activation={' or '.join(map(repr, SMOOTH))}."
     ]
 
 

@@ -1,1 +1,1 @@
-"""Experiments of our own, one file each; the paper claims nothing about them."""
+"""Experiments of our own; the paper claims nothing about them."""

@@ -1,1 +1,1 @@
-"""The claims of the paper, one file each."""
+"""The claims of the paper, a file per claim or figure."""

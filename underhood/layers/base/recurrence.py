@@ -41,7 +41,7 @@ def linear_recurrence(
 
     initial  h_0; zero unless given
     form     one of the four above; by default the fastest for the backend and the length
-    backend  "cpu", "gpu" or "tpu"; by default the one that JAX runs on
+    backend  "cpu" or an accelerator, which is every other name; by default the one that JAX runs on
     """
     decay, inputs = jnp.asarray(decay), jnp.asarray(inputs)
     dtype = jnp.result_type(decay, inputs)

@@ -177,7 +177,7 @@ def certify(
 
     function  of the network
     scaled    the attention in the units of the function's form
-    residual  share of the function that the attention misses
+    residual  root mean square of what the attention misses over that of the function
     """
     form, whole, time = function.given, function.size, function.time
     difference = function.without(scaled)
