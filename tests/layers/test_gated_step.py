@@ -3,17 +3,15 @@
 `emulation.h` runs the kernel's text with a thread per GPU thread. It needs a C++ compiler.
 """
 
-import ctypes
-import os
-import shutil
 import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.emulated import compiler_of, pointer
 
-from underhood.layers.kernels import compiling, gated_step
+from underhood.layers.kernels import gated_step
 from underhood.layers.kernels.gated_step import GateWeights, step_sizes
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -61,22 +59,7 @@ def sizes_of(weights, xs):
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
     """Compile for the sizes of a case."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        wanted = "needs g++ with C++20"
-        pytest.fail(wanted) if os.environ.get("CI") else pytest.skip(wanted)
-    folder = tmp_path_factory.mktemp("kernels")
-
-    def compiled(sizes):
-        flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", *sizes.flags()]
-        source = compiling.HERE / "gated_step.cc"
-        return ctypes.CDLL(compiling.compiled_library([compiler, *flags], source, folder))
-
-    return compiled
-
-
-def pointer(array):
-    return np.ascontiguousarray(array).ctypes.data_as(ctypes.c_void_p)
+    return compiler_of("gated_step", tmp_path_factory.mktemp("kernels"))
 
 
 def emulated(library, sizes, parts, weights, xs, targets):

@@ -3,17 +3,15 @@
 `emulation.h` runs the kernels' text with a thread per GPU thread. It needs a C++ compiler.
 """
 
-import ctypes
-import os
-import shutil
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.emulated import compiler_of, pointer
 
-from underhood.layers.kernels import compiling, lstm_walk
+from underhood.layers.kernels import lstm_walk
 from underhood.layers.kernels.lstm_walk import WALKED_AT_ONCE, WalkSizes
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -30,22 +28,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
     """Compile for the sizes of a case."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        wanted = "needs g++ with C++20"
-        pytest.fail(wanted) if os.environ.get("CI") else pytest.skip(wanted)
-    folder = tmp_path_factory.mktemp("kernels")
-
-    def compiled(sizes):
-        flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", *sizes.flags()]
-        source = compiling.HERE / "lstm_walk.cc"
-        return ctypes.CDLL(compiling.compiled_library([compiler, *flags], source, folder))
-
-    return compiled
-
-
-def pointer(array):
-    return array.ctypes.data_as(ctypes.c_void_p)
+    return compiler_of("lstm_walk", tmp_path_factory.mktemp("kernels"))
 
 
 def draw(members, batch, time, d_in, hidden):
@@ -66,7 +49,7 @@ def check_walk(libraries, W, xs, slopes):
     states = np.full((members, time, batch, hidden), np.nan, np.float32)
     by_W = np.full((members, -(-batch // WALKED_AT_ONCE), *W.shape[1:]), np.nan, np.float32)
     given = (W, xs, slopes, states, by_W)
-    library.lstm_walk_emulated(members, batch, *map(pointer, map(np.ascontiguousarray, given)))
+    library.lstm_walk_emulated(members, batch, *map(pointer, given))
     for member in range(members):
         wide = [jnp.asarray(array[member], jnp.float64) for array in (W, xs, slopes)]
         walk = jax.jit(lambda W, xs: jax.vjp(partial(lstm_walk.plain_states, xs=xs), W))

@@ -1,20 +1,9 @@
 // The kernel of gated_step.cuh on an NVIDIA GPU, called by XLA.
 
-#include <cuda_runtime.h>
-
-#include "xla/ffi/api/ffi.h"
-
+#include "calls.cuh"
 #include "machine.cuh"
 // What a machine does comes before what is done with it.
 #include "gated_step.cuh"
-
-namespace ffi = xla::ffi;
-
-using Floats = ffi::AnyBuffer;
-
-static const float *data(const Floats &buffer) {
-  return reinterpret_cast<const float *>(buffer.untyped_data());
-}
 
 // `partial` has room for MOST_PARTS programs of each member; its contents mean nothing afterwards.
 static ffi::Error step(cudaStream_t stream, Floats W_in_m, Floats W_in_x, Floats decay,
@@ -38,7 +27,7 @@ static ffi::Error step(cudaStream_t stream, Floats W_in_m, Floats W_in_x, Floats
   if (error == cudaSuccess)
     error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, gated_step, PROGRAM_THREADS,
                                                           bytes);
-  if (error != cudaSuccess) return ffi::Error::Internal(cudaGetErrorString(error));
+  if (error != cudaSuccess) return answer(error);
   p.parts = 1;
   while (2 * p.parts <= MOST_PARTS && chunks % (2 * p.parts) == 0 &&
          2 * p.parts * p.members <= processors * at_once)
@@ -52,22 +41,18 @@ static ffi::Error step(cudaStream_t stream, Floats W_in_m, Floats W_in_x, Floats
     add_parts<<<blocks < 4096 ? (int)blocks : 4096, PROGRAM_THREADS, 0, stream>>>(
         p.partial, result, p.members, p.parts);
   }
-  error = cudaGetLastError();
-  return error == cudaSuccess ? ffi::Error::Success()
-                              : ffi::Error::Internal(cudaGetErrorString(error));
+  return answer(cudaGetLastError());
 }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(GatedStep, step,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>(),
-                              {xla::ffi::Traits::kCmdBufferCompatible});
+                              ON_STREAM.Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Ret<Floats>()
+                                  .Ret<Floats>(),
+                              REPEATABLE);

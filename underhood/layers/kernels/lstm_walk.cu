@@ -1,18 +1,9 @@
 // The kernels of lstm_walk.cuh on an NVIDIA GPU, called by XLA.
 
-#include <cuda_runtime.h>
-
-#include "xla/ffi/api/ffi.h"
-
+#include "calls.cuh"
 #include "machine.cuh"
 // What a machine does comes before what is done with it.
 #include "lstm_walk.cuh"
-
-namespace ffi = xla::ffi;
-
-using Floats = ffi::AnyBuffer;
-
-static float *data(const Floats &buffer) { return reinterpret_cast<float *>(buffer.untyped_data()); }
 
 static Walk walk_of(const Floats &W, const Floats &xs) {
   const auto shape = xs.dimensions();
@@ -32,8 +23,7 @@ static ffi::Error launch(void (*kernel)(Walk), const Walk &p, int floats, cudaSt
     kernel<<<p.members * p.parts, PROGRAM_THREADS, bytes, stream>>>(p);
     error = cudaGetLastError();
   }
-  return error == cudaSuccess ? ffi::Error::Success()
-                              : ffi::Error::Internal(cudaGetErrorString(error));
+  return answer(error);
 }
 
 static ffi::Error forward(cudaStream_t stream, Floats W, Floats xs, ffi::Result<Floats> states,
@@ -52,20 +42,9 @@ static ffi::Error backward(cudaStream_t stream, Floats W, Floats xs, Floats save
 }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(LstmForward, forward,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>(),
-                              {xla::ffi::Traits::kCmdBufferCompatible});
+                              ON_STREAM.Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>(),
+                              REPEATABLE);
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(LstmBackward, backward,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>(),
-                              {xla::ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    LstmBackward, backward,
+    ON_STREAM.Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>(), REPEATABLE);

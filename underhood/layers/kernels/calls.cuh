@@ -1,0 +1,23 @@
+// What XLA hands to a kernel, and what it is told.
+
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+using Floats = ffi::AnyBuffer;
+
+static float *data(const Floats &buffer) { return reinterpret_cast<float *>(buffer.untyped_data()); }
+
+static ffi::Error answer(cudaError_t error) {
+  return error == cudaSuccess ? ffi::Error::Success()
+                              : ffi::Error::Internal(cudaGetErrorString(error));
+}
+
+// A handler begins with the stream; sizes of arrays may not change within a program of XLA, so calls
+// can be recorded and repeated.
+#define ON_STREAM ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>()
+#define REPEATABLE {xla::ffi::Traits::kCmdBufferCompatible}
