@@ -19,7 +19,7 @@ from jax.experimental import rnn
 import underhood as uh
 from underhood.layers import batch_outputs
 from underhood.layers.kernels import choice
-from underhood.layers.kernels.lstm_walk import plain_states
+from underhood.layers.kernels.lstm_walk import plain_states, walk_states
 
 TIME, BATCH, D, MEMBERS = 32, 64, 4, 64
 WIDTHS = (20, 32, 64)
@@ -66,7 +66,7 @@ def forms():
     return {
         "equations": lambda layer, xs: batch_outputs(layer, xs, backend="gpu"),
         "Pallas": lambda layer, xs: batch_outputs(layer, xs, backend="nvidia"),
-        "CUDA": lambda layer, xs: choice.walked_on_data(layer, xs, "nvidia"),
+        "CUDA": lambda layer, xs: walk_states(stacked(layer), xs),
     }
 
 

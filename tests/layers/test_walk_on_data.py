@@ -78,17 +78,21 @@ def test_sizes_that_the_kernels_are_made_for():
     assert sizes_of(20, 4, time=0) is None
 
 
+@pytest.mark.parametrize("way", ["forward", "back"])
 @pytest.mark.parametrize(("error", "used"), [(0.0, True), (1e-3, False), (np.nan, False)])
-def test_kernels_that_are_wrong_on_a_machine_are_not_used(monkeypatch, error, used):
+def test_kernels_that_are_wrong_on_a_machine_are_not_used(monkeypatch, error, used, way):
     """A compiler or a GPU may do what the emulation does not."""
 
     def forward(target, sizes, W, xs):
         states, saved = plain_forward(target, sizes, W, xs)
-        return states * (1 + error), saved
+        return states * (1 + error if way == "forward" else 1), saved
+
+    def backward(*given):
+        return plain_backward(*given) * (1 + error if way == "back" else 1)
 
     monkeypatch.setattr(lstm_walk, "registered", lambda *given: "walk")
     monkeypatch.setattr(lstm_walk, "call_forward", forward)
-    monkeypatch.setattr(lstm_walk, "call_backward", plain_backward)
+    monkeypatch.setattr(lstm_walk, "call_backward", backward)
     lstm_walk.registered_walk.cache_clear()
 
     def traced(xs):

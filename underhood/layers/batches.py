@@ -169,7 +169,7 @@ def outputs_on_data(
         layer.check_precision()
         first, *others = layer.layers
         if isinstance(first, LSTM):
-            states = walked_on_data(after_embedding(first, layer.embed), xs, backend)
+            states = walked_on_data(first, layer.embed, xs, backend)
             if states is not None and others:
                 return which(
                     Stack(None, others, layer.readout), time_first(states), backend=backend

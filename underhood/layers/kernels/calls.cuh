@@ -17,7 +17,7 @@ static ffi::Error answer(cudaError_t error) {
                               : ffi::Error::Internal(cudaGetErrorString(error));
 }
 
-// A handler begins with the stream; sizes of arrays may not change within a program of XLA, so calls
-// can be recorded and repeated.
+// How every handler begins. XLA may record its calls and repeat them, because a call depends on
+// nothing but its arrays.
 #define ON_STREAM ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>()
 #define REPEATABLE {xla::ffi::Traits::kCmdBufferCompatible}

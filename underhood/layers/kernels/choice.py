@@ -101,11 +101,15 @@ def lstm_by_kernels(layer: LSTM, xs: TimeFirst, backend: str | None) -> HiddenSt
 
 
 def walked_on_data(
-    layer: LSTM, xs: Float[Array, "batch time d_in"], backend: str | None
+    layer: LSTM, embed: Affine, xs: Float[Array, "batch time d_in"], backend: str | None
 ) -> HiddenStates | None:
-    """Return h at all times where no gradient by xs is asked for; None if no kernel does that."""
+    """Return h of an LSTM behind an embedding where no gradient by xs is asked for.
+
+    None if no kernel does that.
+    """
     if (backend or default_backend()) != KERNELS or not kernels_run(layer, xs, backend):
         return None
+    layer = after_embedding(layer, embed)
     matrices = (
         [
             getattr(layer, f"V_{gate}"),

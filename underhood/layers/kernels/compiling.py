@@ -20,6 +20,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import jaxlib
+import numpy as np
 from jaxtyping import Array
 
 HERE = Path(__file__).parent
@@ -126,8 +127,11 @@ def agrees_here(source: Path, error_of: Callable[[], float]) -> bool:
 
 
 def relative_error(pairs: Iterable[tuple[Array, Array]]) -> float:
-    """Return the largest error of an array beside its expected one, relative to the latter."""
-    return max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in pairs)
+    """Return the largest error of an array beside its expected one, relative to the latter.
+
+    It is not a number if any of the errors is none.
+    """
+    return float(np.max([jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)) for a, b in pairs]))
 
 
 def warn_plain(source: Path, reason: str) -> None:
